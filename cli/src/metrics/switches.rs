@@ -40,9 +40,11 @@ pub(crate) fn page_of_switch(report: &Report) -> Page {
         for member in &group.members {
             let address = member.address.to_string();
             let labels = [labels[0], labels[1], ("member", address.as_str())];
-            let help = "Packets that a member has not acknowledged";
-            let behind = member.behind.unwrap_or(0).into();
-            page.add("softnic_switch_member_behind", Kind::Gauge, help, &labels, behind);
+            // Not known where acknowledgements are not merged.
+            if let Some(behind) = member.behind {
+                let help = "Packets that a member has not acknowledged";
+                page.add("softnic_switch_member_behind", Kind::Gauge, help, &labels, behind.into());
+            }
         }
     }
     page
@@ -61,11 +63,11 @@ mod tests {
     #[test]
     fn ports_and_groups_are_there_by_name() {
         let port = |name: &str, rx| PortReport { interface: name.into(), rx, queue: 7, ..PortReport::default() };
-        let member = MemberReport {
-            address: [10, 0, 0, 2].into(),
+        let member = |n: u8, behind| MemberReport {
+            address: [10, 0, 0, n].into(),
             qpn: Qpn::new(5),
             acked_psn: None,
-            behind: Some(3),
+            behind,
             last_heard: None,
             unresolved: 0,
         };
@@ -75,7 +77,7 @@ mod tests {
             sender_qpn: None,
             counters: GroupCounters { copies: 9, ..GroupCounters::default() },
             merged_psn: None,
-            members: vec![member],
+            members: vec![member(2, None), member(3, Some(3))],
         };
         let report = Report { ports: vec![port("p0", 1), port("p1", 2)], groups: vec![group], ..Report::default() };
         let families = strict::parse(&page_of_switch(&report).text()).unwrap();
@@ -85,6 +87,7 @@ mod tests {
         assert_eq!(families["softnic_switch_unresolved_total"].samples[0].value, 0.0);
         let copies = &families["softnic_switch_group_copies_total"].samples[0];
         assert_eq!((copies.value, copies.labels[1].1.as_str()), (9.0, "0x77"));
-        assert_eq!(families["softnic_switch_member_behind"].samples[0].value, 3.0);
+        let behind = &families["softnic_switch_member_behind"].samples;
+        assert_eq!((behind.len(), behind[0].value, behind[0].labels[2].1.as_str()), (1, 3.0, "10.0.0.3"));
     }
 }

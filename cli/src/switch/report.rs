@@ -99,6 +99,9 @@ pub(super) fn text(report: &Report, colours: bool) -> String {
         if !counters.is_empty() {
             let _ = writeln!(out, "  {}", counters.join(", "));
         }
+        for member in group.members.iter().filter(|member| member.unresolved > 0) {
+            let _ = writeln!(out, "  {}: copies whose next hop was not known: {}", member.address, member.unresolved);
+        }
     }
     out
 }
@@ -235,6 +238,12 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("  naks 1\n") && !text.contains("flooded"), "{text}");
+        assert!(!text.contains("not known"), "{text}");
+        let mut without = example();
+        without.groups[0].members[1].unresolved = 5;
+        let text = super::text(&without, false);
+        assert!(text.contains("  10.0.0.3: copies whose next hop was not known: 5\n"), "{text}");
+        assert!(!text.contains("10.0.0.2:"), "{text}");
         let mut later = example();
         later.ports[0].rx += 100;
         let lines = live(&later, &example(), Duration::from_secs(2));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use softnic_switch::group::Fill;
-use softnic_switch::{GroupReport, SwitchCounters};
+use softnic_switch::{GroupReport, MemberReport, SwitchCounters};
 
 /// A port. What was to leave has ended in one of these: `tx`, `dropped`, `too_long`, `silent`, or waits still.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -130,7 +130,74 @@ impl Report {
         for group in &self.groups {
             let whose = format!("{}_{:#x}", group.sender, group.mc_id.value());
             all.extend(Report::group_counters(group).map(|(name, n)| (format!("{whose}_{name}"), n)));
+            all.extend(group.merged_psn.map(|psn| (format!("{whose}_merged_psn"), psn.value().into())));
+            for member in &group.members {
+                let known = member_numbers(member).into_iter().filter_map(|(name, n)| Some((name, n?)));
+                all.extend(known.map(|(name, n)| (format!("{whose}_{}_{name}", member.address), n)));
+            }
         }
         all
+    }
+}
+
+/// What is known of a member, by name.
+fn member_numbers(member: &MemberReport) -> [(&'static str, Option<u64>); 4] {
+    [
+        ("acked_psn", member.acked_psn.map(|psn| psn.value().into())),
+        ("behind", member.behind.map(u64::from)),
+        ("last_heard_ms", member.last_heard.map(|time| time.as_millis() as u64)),
+        ("unresolved", Some(member.unresolved)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use softnic_switch::group::GroupCounters;
+    use softnic_wire::{Psn, Qpn};
+
+    use super::*;
+
+    #[test]
+    fn live_counters_have_what_is_known_of_each_member() {
+        let address = |n: u8| [10, 0, 0, n].into();
+        let known = MemberReport {
+            address: address(2),
+            qpn: Qpn::new(5),
+            acked_psn: Some(Psn::new(97)),
+            behind: Some(3),
+            last_heard: Some(Duration::from_millis(12)),
+            unresolved: 1,
+        };
+        // Never heard.
+        let silent = MemberReport {
+            address: address(3),
+            qpn: Qpn::new(6),
+            acked_psn: None,
+            behind: None,
+            last_heard: None,
+            unresolved: 4,
+        };
+        let group = GroupReport {
+            sender: address(1),
+            mc_id: Qpn::new(0x77),
+            sender_qpn: None,
+            counters: GroupCounters::default(),
+            merged_psn: Some(Psn::new(96)),
+            members: vec![known, silent],
+        };
+        let counters = Report { groups: vec![group], ..Report::default() }.counters();
+        let members = counters.iter().skip_while(|(name, _)| name != "10.0.0.1_0x77_merged_psn");
+        let members: Vec<(&str, u64)> = members.map(|(name, n)| (name.as_str(), *n)).collect();
+        assert_eq!(
+            members,
+            [
+                ("10.0.0.1_0x77_merged_psn", 96),
+                ("10.0.0.1_0x77_10.0.0.2_acked_psn", 97),
+                ("10.0.0.1_0x77_10.0.0.2_behind", 3),
+                ("10.0.0.1_0x77_10.0.0.2_last_heard_ms", 12),
+                ("10.0.0.1_0x77_10.0.0.2_unresolved", 1),
+                ("10.0.0.1_0x77_10.0.0.3_unresolved", 4),
+            ]
+        );
     }
 }
