@@ -171,12 +171,43 @@ fn placed(text: &str, at: usize, why: &str) -> String {
     format!("line {line}: {why}")
 }
 
-/// The key whose value stands at a byte: the word before the last equals sign.
+/// The key whose value stands at a byte: the word before the last equals sign, unless its value is over by then.
 fn key_before(text: &str, at: usize) -> Option<&str> {
-    let before = text.get(..at)?;
-    let before = before[..before.rfind('=')?].trim_end();
+    let (before, behind) = text.split_at_checked(at)?;
+    let equals = before.rfind('=')?;
+    let line_end = at + behind.find('\n').unwrap_or(behind.len());
+    // Where a bracket is missing a value seems to go on in the next table.
+    let is_table = text[equals..line_end].split('\n').skip(1).any(|line| line.trim_start().starts_with('['));
+    if is_table || is_over(&before[equals + 1..]) {
+        return None;
+    }
+    let before = before[..equals].trim_end();
     let begin = before.rfind(|c: char| !(c.is_alphanumeric() || c == '_' || c == '-')).map_or(0, |i| i + 1);
     Some(&before[begin..]).filter(|key| !key.is_empty())
+}
+
+/// Whether a value ends within a text that begins with it: at a comma, a bracket or a line's end that are not within it.
+fn is_over(text: &str) -> bool {
+    let (mut within, mut depth) = (None, 0);
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match (within, c) {
+            (Some('"'), '\\') => {
+                chars.next();
+            }
+            (Some('"' | '\''), c) if within == Some(c) => within = None,
+            (None | Some('#'), '\n') if depth == 0 => return true,
+            // A comment.
+            (Some('#'), '\n') => within = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'' | '#') => within = Some(c),
+            (None, '[' | '{') => depth += 1,
+            (None, ']' | '}' | ',') if depth == 0 => return true,
+            (None, ']' | '}') => depth -= 1,
+            _ => {}
+        }
+    }
+    false
 }
 
 fn options(file: &File) -> Result<Options, Wrong> {

@@ -103,6 +103,39 @@ fn what_is_wrong_is_told_with_line_and_key() {
 }
 
 #[test]
+fn a_key_whose_value_is_over_is_not_blamed() {
+    let mac = "mac = \"02:00:00:00:00:01\"\n";
+    for (text, line) in [
+        (format!("{mac}[[port]\n"), 2),
+        (format!("{mac}[port]\ninterface = \"e0\"\n"), 2),
+        (format!("{mac}  [[port]\n"), 2),
+        (format!("{mac}# mac = 5\nport\n"), 3),
+    ] {
+        let said = parse(&text).unwrap_err();
+        assert!(said.starts_with(&format!("line {line}: ")), "{said}\nfor\n{text}");
+        assert!(!said.contains("mac: ") && !said.contains("interface: "), "{said}\nfor\n{text}");
+    }
+}
+
+#[test]
+fn the_key_of_a_value_is_that_of_the_value_which_is_open() {
+    for (text, key) in [
+        ("a = ", Some("a")),
+        ("a = [1,\n# b = 3 ]\n 2, ", None),
+        ("a = [\"x, y\", # ]\n 'z]', ", Some("a")),
+        ("a = \"b \\\" \n", Some("a")),
+        ("a = { b = 1, c = ", Some("c")),
+        ("a = [{ b = 1 }, ", None),
+        ("a = 1\nb", None),
+        ("a = 1 # more\nb", None),
+        ("a = [\n  [b]", None),
+        ("a", None),
+    ] {
+        assert_eq!(key_before(text, text.len()), key, "{text}");
+    }
+}
+
+#[test]
 fn a_file_is_what_it_says() {
     let text = format!(
         "mac = \"02:00:00:00:00:fe\"\naddresses = [\"10.0.1.254/24\"]\n{PORTS}rate = \"1Gbit/s\"\nqueue = \"64K\"\n\
