@@ -141,7 +141,7 @@ fn interfaces_that_cannot_be_used_and_captures_that_cannot_be_written() {
     refused(&run(&[]), "ip link set p2 mtu 9216");
     star.0.ip("-n @m link set p2 mtu 1500").expect("it is there");
     let _running = star.switch("", "", &[]);
-    refused(&run(&[]), "p0");
+    refused(&run(&[]), "another XDP program is attached to p0");
 }
 
 #[test]
