@@ -30,7 +30,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
   softnic switch --config sw.toml
   softnic switch --config sw.toml --control 9500                # groups while it runs, at 127.0.0.1:9500
   softnic switch --config sw.toml --control unix:/run/sw.sock --duration 60 --json
-  echo '{\"command\":\"list\"}' | nc 127.0.0.1 9500
+  echo '{\"command\":\"list\"}' | nc -N 127.0.0.1 9500
 
 Ports, addresses, routes and groups are in FILE, which docs/switch.md describes. All interfaces of it are taken from the kernel of this
 machine while it runs: they need no address, and should have none. It ends with Ctrl-C or after --duration, and prints what it did.
