@@ -22,7 +22,7 @@ const NAP: Duration = Duration::from_millis(100);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   softnic share --dev afxdp:eth0                                # as root; for every user of this machine
-  softnic share --dev afxdp:eth0 --group rdma                   # for members of a group
+  softnic share --dev afxdp:eth0 --group users                  # for members of a group
   softnic run --dev shared:eth0 -- ib_write_bw 10.0.0.2         # as anybody; `softnic run` alone finds it, too
   softnic share --dev afxdp:eth0 --list                         # who uses it, with counters
 

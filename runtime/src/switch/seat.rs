@@ -186,7 +186,11 @@ impl Seat {
             let (sender, opening) = sync_channel(1);
             let interface = self.interface.clone();
             // Where there is no thread left, the next look tries again.
-            spawn_own("softnic-port", move || sender.send(Port::open(&interface))).ok()?;
+            spawn_own("softnic-port", move || {
+                // Nobody waits for it any more where the switch has ended.
+                let _ = sender.send(Port::open(&interface));
+            })
+            .ok()?;
             self.opening = Some(opening);
             return None;
         };
