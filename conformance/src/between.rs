@@ -10,6 +10,7 @@ use std::time::Instant;
 use softnic_runtime::bump::{Bump, Faults, Options as WireOptions};
 
 use crate::guest::{Error, Image, Space, catch_interrupts, create_folder, failed, interrupted};
+use crate::scenarios::{as_layer, choose, sum_up};
 use crate::steps::Outcome;
 use crate::tshark::Scratch;
 use pair::{Pair, TAPS};
@@ -40,33 +41,15 @@ pub fn run(options: &Options) -> Result<(), String> {
         SCENARIOS.iter().for_each(|s| println!("{:10}  {}", s.name, s.faults));
         return Ok(());
     }
-    let chosen: Vec<&Scenario> = match &options.names[..] {
-        [] => SCENARIOS.iter().collect(),
-        names => names
-            .iter()
-            .map(|name| SCENARIOS.iter().find(|s| s.name == name))
-            .collect::<Option<_>>()
-            .ok_or("there is no such scenario: `cargo xtask between --list` shows those that are")?,
-    };
+    let chosen = choose(SCENARIOS, |s| s.name, &options.names, "between")?;
     let failures = run_all(&chosen, options.keep_pcap.as_deref(), options.seed).map_err(|e| e.to_string())?;
-    match failures.len() {
-        0 => {
-            println!("{} scenarios passed", chosen.len());
-            Ok(())
-        }
-        n => Err(format!("{n} of {} scenarios failed", chosen.len())),
-    }
+    sum_up(&failures, chosen.len())
 }
 
 /// All of them as a layer of tests.
 pub fn run_as_layer() -> Outcome {
     println!("$ cargo xtask between");
-    match run_all(&SCENARIOS.iter().collect::<Vec<_>>(), None, SEED) {
-        Ok(failures) if failures.is_empty() => Outcome::Passed(format!("{} scenarios", SCENARIOS.len())),
-        Ok(failures) => Outcome::Failed(failures.join("; ")),
-        Err(Error::Missing(why)) => Outcome::LeftOut(why),
-        Err(why) => Outcome::Failed(why.to_string()),
-    }
+    as_layer(run_all(&SCENARIOS.iter().collect::<Vec<_>>(), None, SEED), SCENARIOS.len())
 }
 
 /// Runs scenarios one after the other; what failed, and why.

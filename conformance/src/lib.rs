@@ -10,6 +10,7 @@ pub mod interop;
 pub mod programs;
 pub mod project;
 pub mod pyverbs;
+mod scenarios;
 pub mod setup;
 pub mod steps;
 pub mod switch;

@@ -13,6 +13,7 @@ use softnic_runtime::bump::{Bump, Faults, Options as WireOptions};
 use softnic_runtime::switch::{Options as SwitchOptions, PortOptions, WireSwitch};
 
 use crate::guest::{Error, Image, Space, catch_interrupts, create_folder, failed, interrupted};
+use crate::scenarios::{as_layer, choose, sum_up};
 use crate::steps::Outcome;
 use crate::tshark::Scratch;
 use hosts::{BRANCH, Hosts, MACS, PORTS};
@@ -49,33 +50,15 @@ pub fn run(options: &Options) -> Result<(), String> {
     if options.bench {
         return bench::run().map_err(|e| e.to_string());
     }
-    let chosen: Vec<&Scenario> = match &options.names[..] {
-        [] => SCENARIOS.iter().collect(),
-        names => names
-            .iter()
-            .map(|name| SCENARIOS.iter().find(|s| s.name == name))
-            .collect::<Option<_>>()
-            .ok_or("there is no such scenario: `cargo xtask switch --list` shows those that are")?,
-    };
+    let chosen = choose(SCENARIOS, |s| s.name, &options.names, "switch")?;
     let failures = run_all(&chosen, options.keep_pcap.as_deref(), options.seed).map_err(|e| e.to_string())?;
-    match failures.len() {
-        0 => {
-            println!("{} scenarios passed", chosen.len());
-            Ok(())
-        }
-        n => Err(format!("{n} of {} scenarios failed", chosen.len())),
-    }
+    sum_up(&failures, chosen.len())
 }
 
 /// All of them as a layer of tests.
 pub fn run_as_layer() -> Outcome {
     println!("$ cargo xtask switch");
-    match run_all(&SCENARIOS.iter().collect::<Vec<_>>(), None, SEED) {
-        Ok(failures) if failures.is_empty() => Outcome::Passed(format!("{} scenarios", SCENARIOS.len())),
-        Ok(failures) => Outcome::Failed(failures.join("; ")),
-        Err(Error::Missing(why)) => Outcome::LeftOut(why),
-        Err(why) => Outcome::Failed(why.to_string()),
-    }
+    as_layer(run_all(&SCENARIOS.iter().collect::<Vec<_>>(), None, SEED), SCENARIOS.len())
 }
 
 /// Runs scenarios one after the other; what failed, and why.
