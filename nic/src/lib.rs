@@ -29,5 +29,5 @@ pub use port::Port;
 pub use qp::QpInit;
 pub use regions::{MrError, SlotTarget, WindowBinding, WindowType};
 pub use softnic_transports as transports;
-pub use softnic_transports::qp::{ModifyError, QpAttr, QpKind};
+pub use softnic_transports::qp::{ModifyError, NextPsns, QpAttr, QpKind};
 pub use table::Generator;

@@ -1,6 +1,7 @@
 //! A NIC: what it is made of. The calls that make and change its objects are in `objects` and `queue_pairs`, the data
 //! path in `receive` and `transmit`.
 
+mod moving;
 mod negotiation;
 mod objects;
 mod ports;

@@ -4,7 +4,7 @@ use crate::common::*;
 use softnic_nic::QpKind;
 use softnic_nic::transports::SendProgress::{self, PartlyAcknowledged, Sent, Unsent};
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::{Event, SendOp, Status, Transport};
+use softnic_nic::transports::{Data, Event, PostError, RecvWr, SendOp, Status, Transport};
 
 const SR: [Option<Transport>; 2] = [Some(Transport::Sr { window: 1024 }); 2];
 
@@ -31,7 +31,7 @@ fn lose_all(w: &mut World) {
 
 fn outstanding(w: &World) -> Vec<(u64, SendProgress)> {
     let sends = w.hosts[A].nic.outstanding_sends(w.hosts[A].qpn).expect("a reliable connection");
-    sends.map(|send| (send.wr_id, send.progress)).collect()
+    sends.map(|send| (send.wr.wr_id, send.progress)).collect()
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn out_of_retries_the_work_stays_in_place_and_one_event_tells_of_it() {
         assert_eq!(outstanding(&w), [(1, Sent), (2, Sent), (3, Sent)]);
         let op = w.write_to(B, 0);
         let sends = w.hosts[A].nic.outstanding_sends(qpn).unwrap();
-        assert!(sends.into_iter().all(|send| send.op == op));
+        assert!(sends.into_iter().all(|send| send.wr.op == op));
         // Nothing more is sent, received or completed.
         let request = w.forge(A, softnic_wire::Opcode::RC_SEND_ONLY.0, 0, true, Default::default(), &[1; 8]);
         w.deliver(A, &request);
@@ -159,18 +159,20 @@ fn what_was_acknowledged_in_part_sent_and_not_sent_is_told_apart() {
 }
 
 #[test]
-fn what_is_posted_to_a_queue_pair_that_halted_stays_with_the_rest() {
+fn nothing_more_can_be_posted_to_a_queue_pair_that_halted() {
     for mut w in worlds(Options::default()) {
         let op = w.write_to(B, 0);
         w.send(A, 1, op, 0, 100);
         lose_all(&mut w);
-        w.send(A, 2, op, 0, 100);
-        w.recv(A, 3, 0, 100);
+        let sges = [w.sge(A, 0, 100)];
+        assert_eq!(w.post(A, &wr(2, op, Data::Gather(&sges))), Err(PostError::State));
+        let receive = RecvWr { wr_id: 3, sges: &sges, best_effort: None };
+        assert_eq!(w.post_recv(A, &receive), Err(PostError::State));
         assert!(w.transmit(A).is_empty() && w.sent(A).is_empty() && w.received(A).is_empty());
-        assert_eq!(outstanding(&w), [(1, Sent), (2, Unsent)]);
+        assert_eq!(outstanding(&w), [(1, Sent)]);
         w.modify(A, &to_state(QpState::Error));
-        assert_eq!(w.sent_status(A), [(1, Status::RetryExcErr), (2, Status::WrFlushErr)]);
-        assert_eq!(w.received_status(A), [(3, Status::WrFlushErr)]);
+        assert_eq!(w.sent_status(A), [(1, Status::RetryExcErr)]);
+        assert!(w.received(A).is_empty());
     }
 }
 

@@ -73,7 +73,7 @@ impl Watched {
         }
         if let Some(posted) = more(before.posted, now.posted) {
             let wr_ids = nic.outstanding_sends(qpn).map_or_else(Vec::new, |all| {
-                let all: Vec<u64> = all.map(|send| send.wr_id).collect();
+                let all: Vec<u64> = all.map(|send| send.wr.wr_id).collect();
                 all[all.len().saturating_sub(posted as usize)..].to_vec()
             });
             tell(&self.group, &Event::WorkPosted { count: posted, wr_ids });

@@ -131,6 +131,16 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Halts the queue pair, because its owner asked for it; `false` where it cannot. Nothing leaves any more, no MAD of its negotiation
+    /// either; its shim, of which nobody has a use now, goes next ([`Endpoint::reset_shim`]).
+    pub fn halt(&mut self) -> bool {
+        let halted = self.qp.halt();
+        if let (true, Some(terms)) = (halted, &mut self.terms) {
+            terms.agreement.fall_silent();
+        }
+        halted
+    }
+
     fn reset(&mut self) {
         self.qp.reset();
         (self.attr, self.shim, self.due) = (QpAttr::default(), None, false);

@@ -51,7 +51,7 @@ pub use endpoint::Endpoint;
 pub use event::Event;
 pub use host::Host;
 pub(crate) use memory::Memory;
-pub use outstanding::{OutstandingSend, OutstandingSends, SendProgress};
+pub use outstanding::{OutstandingRecvs, OutstandingSend, OutstandingSends, RecvsKept, SendProgress};
 pub use posting::{RecvRules, SendRules};
 pub use prefetch::{prefetch, prefetch_to_write};
 pub(crate) use qp::{Inbound, QpState, QueuePair};

@@ -284,6 +284,11 @@ impl Negotiator {
         }
     }
 
+    /// Nothing more goes out, unless the peer offers something. What was waited for is not known.
+    pub fn fall_silent(&mut self) {
+        (self.asking, self.repeat, self.answer) = (Asking::Over, false, None);
+    }
+
     /// The outcome; `None` while it is waited for. From plain RC it may become an agreement later, never the other way.
     #[inline]
     pub fn outcome(&self) -> Option<NegotiationOutcome> {

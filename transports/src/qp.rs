@@ -15,7 +15,7 @@ use crate::completion::CqId;
 use crate::congestion::CongestionControl;
 use crate::memory::PdId;
 use crate::negotiation::{Choice, NegotiationOutcome};
-use crate::outstanding::OutstandingSends;
+use crate::outstanding::{OutstandingRecvs, OutstandingSends, RecvsKept};
 use crate::posting::{RecvRules, SendRules};
 use crate::recv_queue::SrqId;
 use crate::wr::AhId;
@@ -209,6 +209,15 @@ pub struct ExpectedPsns {
     pub response: Option<Psn>,
 }
 
+/// The PSNs of the packets that come next, as far as all before them was sent or has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NextPsns {
+    /// Of our next new request; 0 before the queue pair is ready to send.
+    pub send: Psn,
+    /// Of the request that is expected of the peer.
+    pub receive: Psn,
+}
+
 /// The transport of a queue pair has no congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this transport has no congestion control")]
@@ -326,6 +335,32 @@ pub trait QueuePair {
     /// The sends that have not completed, oldest first: what is in place where a reliable connection halted.
     fn outstanding_sends(&self) -> Option<OutstandingSends<'_>> {
         None
+    }
+
+    /// The receives that were posted to it and are not used up, oldest first; `None` where they come from a shared queue.
+    fn outstanding_recvs(&self) -> Option<OutstandingRecvs<'_>> {
+        None
+    }
+
+    /// Withdraws these receives without completing them: each goes to `take`, oldest first. How many there were.
+    fn take_recvs(&mut self, _take: impl FnMut(&RecvWr<'_>)) -> Result<u32, RecvsKept> {
+        Err(RecvsKept::NotOwn)
+    }
+
+    /// The PSNs of the packets that come next, from RTR on, whatever became of it since.
+    fn next_psns(&self) -> Option<NextPsns> {
+        None
+    }
+
+    /// Halts: goes to the error state with all work in place, because its owner asked for it. [`QueuePair::fail`] flushes it then. `false`
+    /// where it is not connected, or its work is flushed already.
+    fn halt(&mut self) -> bool {
+        false
+    }
+
+    /// Whether it has halted: its work is in place and no more is taken.
+    fn is_halted(&self) -> bool {
+        false
     }
 
     /// How it stands, for whoever watches it.

@@ -7,11 +7,11 @@ use std::time::Duration;
 use crate::congestion::CongestionControl;
 use crate::lowar::{self, Lowar};
 use crate::negotiation::{Choice, FallbackReason, NegotiationOutcome, Offer};
-use crate::outstanding::OutstandingSends;
+use crate::outstanding::{OutstandingRecvs, OutstandingSends, RecvsKept};
 use crate::posting::{RecvRules, SendRules};
 use crate::prefetch::prefetch;
 use crate::qp::{
-    Config, ExpectedPsns, NoCongestionControl, PathProps, PayloadMode, QpKind, ReceiveAttr, SendAttr, Update,
+    Config, ExpectedPsns, NextPsns, NoCongestionControl, PathProps, PayloadMode, QpKind, ReceiveAttr, SendAttr, Update,
 };
 use crate::rc::Rc;
 use crate::shim::{Shim, ShimPools};
@@ -254,6 +254,26 @@ impl QueuePair for AnyQp {
 
     fn outstanding_sends(&self) -> Option<OutstandingSends<'_>> {
         each!(self, qp => qp.outstanding_sends())
+    }
+
+    fn outstanding_recvs(&self) -> Option<OutstandingRecvs<'_>> {
+        each!(self, qp => qp.outstanding_recvs())
+    }
+
+    fn take_recvs(&mut self, take: impl FnMut(&RecvWr<'_>)) -> Result<u32, RecvsKept> {
+        each!(self, qp => qp.take_recvs(take))
+    }
+
+    fn next_psns(&self) -> Option<NextPsns> {
+        each!(self, qp => qp.next_psns())
+    }
+
+    fn halt(&mut self) -> bool {
+        each!(self, qp => qp.halt())
+    }
+
+    fn is_halted(&self) -> bool {
+        each!(self, qp => qp.is_halted())
     }
 
     fn vitals(&self) -> Vitals {

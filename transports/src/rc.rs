@@ -21,9 +21,11 @@ use crate::invariants::ON;
 use crate::memory::PdId;
 use crate::message::Link;
 use crate::negotiation::NegotiationOutcome;
-use crate::outstanding::OutstandingSends;
+use crate::outstanding::{OutstandingRecvs, OutstandingSends, RecvsKept};
 use crate::posting::{Operations, RecvRules, SendRules, Supported};
-use crate::qp::{Config, ExpectedPsns, NoCongestionControl, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
+use crate::qp::{
+    Config, ExpectedPsns, NextPsns, NoCongestionControl, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update,
+};
 use crate::send_queue::Numbering;
 use crate::timers::{Timer, ack_timeout};
 use crate::{Event, Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Status, Vitals};
@@ -95,6 +97,11 @@ impl Rc {
             halts: c.halt_on_retry_exceeded,
             halted: None,
         }
+    }
+
+    /// Whether what is posted is flushed at once: in the error state, unless it has halted and takes nothing.
+    fn flushes(&self) -> bool {
+        self.state == QpState::Error && !self.is_halted()
     }
 
     pub(crate) fn check_drained(&mut self, host: &mut impl Host) {
@@ -281,7 +288,7 @@ impl QueuePair for Rc {
     }
 
     fn write_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        if !self.state.sends() && self.state != QpState::Error {
+        if !self.state.sends() && !self.flushes() {
             return Err(PostError::State);
         }
         self.requester.queue.write(wr, self.requester.sig_all())
@@ -294,22 +301,18 @@ impl QueuePair for Rc {
                 self.requester.queue.publish(link.mtu, Numbering::Standard);
                 self.run_locals(host);
             }
-            // The owner of a queue pair that halted finds it among the others.
-            (QpState::Error, Some(link)) if self.halted.is_some() => {
-                self.requester.queue.publish(link.mtu, Numbering::Standard)
-            }
             // What is posted to a queue pair in error is flushed at once (IBA 10.3.1.6).
-            (QpState::Error, _) => self.requester.flush(Status::WrFlushErr, self.qpn, host),
+            (QpState::Error, _) if self.flushes() => self.requester.flush(Status::WrFlushErr, self.qpn, host),
             _ => {}
         }
     }
 
     fn post_recv(&mut self, wr: &RecvWr<'_>, host: &mut impl Host) -> Result<(), PostError> {
-        if self.state == QpState::Reset {
+        if self.state == QpState::Reset || self.is_halted() {
             return Err(PostError::State);
         }
         self.responder.receives.post(wr)?;
-        if self.state == QpState::Error && self.halted.is_none() {
+        if self.flushes() {
             self.responder.receives.flush(None, host);
         }
         Ok(())
@@ -449,6 +452,31 @@ impl QueuePair for Rc {
 
     fn outstanding_sends(&self) -> Option<OutstandingSends<'_>> {
         Some(self.requester.outstanding())
+    }
+
+    fn outstanding_recvs(&self) -> Option<OutstandingRecvs<'_>> {
+        self.responder.receives.outstanding()
+    }
+
+    fn take_recvs(&mut self, take: impl FnMut(&RecvWr<'_>)) -> Result<u32, RecvsKept> {
+        let in_use = self.state.receives() && self.responder.is_filling_receive();
+        self.responder.receives.take_all(in_use, take)
+    }
+
+    fn next_psns(&self) -> Option<NextPsns> {
+        let connected = self.link.is_some();
+        connected.then(|| NextPsns { send: self.requester.window.next, receive: self.responder.expected() })
+    }
+
+    fn halt(&mut self) -> bool {
+        if self.state.receives() {
+            self.halt_with(Status::WrFlushErr);
+        }
+        self.is_halted()
+    }
+
+    fn is_halted(&self) -> bool {
+        self.halted.is_some()
     }
 
     fn vitals(&self) -> Vitals {

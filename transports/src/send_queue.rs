@@ -288,6 +288,11 @@ impl SendQueue {
         Some(self.at(position))
     }
 
+    /// The work request at a position, published or not.
+    pub(crate) fn written(&self, position: u32) -> Option<&Slot> {
+        (position.wrapping_sub(self.head) < self.tail.wrapping_sub(self.head)).then(|| self.at(position))
+    }
+
     /// All published work requests, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
         let count = self.published.wrapping_sub(self.head);

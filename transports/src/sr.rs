@@ -14,6 +14,7 @@ mod flight;
 mod held;
 mod numbers;
 mod outcome;
+mod receives_taken;
 mod requester;
 mod responder;
 mod timer;
@@ -32,9 +33,9 @@ use softnic_wire::{Instant, Opcode, Psn, Qpn, TxFrame};
 use crate::congestion::CongestionControl;
 use crate::invariants;
 use crate::negotiation::{Choice, Extension, NegotiationOutcome, Offer};
-use crate::outstanding::OutstandingSends;
+use crate::outstanding::{OutstandingRecvs, OutstandingSends, RecvsKept};
 use crate::posting::{RecvRules, SendRules};
-use crate::qp::{Config, NoCongestionControl, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
+use crate::qp::{Config, NextPsns, NoCongestionControl, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
 use crate::rc::{self, Rc};
 use crate::round_trip::RoundTrip;
 use crate::send_queue::Numbering;
@@ -418,13 +419,46 @@ impl QueuePair for Sr {
         self.rc.outstanding_sends()
     }
 
+    fn outstanding_recvs(&self) -> Option<OutstandingRecvs<'_>> {
+        self.rc.outstanding_recvs()
+    }
+
+    fn take_recvs(&mut self, take: impl FnMut(&RecvWr<'_>)) -> Result<u32, RecvsKept> {
+        match &self.responder {
+            Some(responder) => {
+                let in_use = self.rc.state.receives() && responder.taken.is_filling();
+                self.rc.responder.receives.take_all(in_use, take)
+            }
+            None => self.rc.take_recvs(take),
+        }
+    }
+
+    fn next_psns(&self) -> Option<NextPsns> {
+        let standard = self.rc.next_psns()?;
+        // The window of our requests is the same of either kind.
+        let receive = self.responder.as_ref().map_or(standard.receive, |r| r.numbers.psn(r.came()));
+        Some(NextPsns { receive, ..standard })
+    }
+
+    fn halt(&mut self) -> bool {
+        let halted = self.rc.halt();
+        if halted {
+            self.follow_state(true);
+        }
+        halted
+    }
+
+    fn is_halted(&self) -> bool {
+        self.rc.is_halted()
+    }
+
     fn vitals(&self) -> Vitals {
         let mut vitals = self.rc.vitals();
         if let Some(selective) = &self.requester {
             vitals = selective.vitals(vitals);
         }
         if let Some(selective) = &self.responder {
-            vitals.answered = self.rq_psn.add(selective.taken() as u32).value();
+            vitals.answered = self.rq_psn.add(selective.came() as u32).value();
         }
         vitals
     }

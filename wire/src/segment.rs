@@ -253,6 +253,11 @@ impl Reassembly {
         }
     }
 
+    /// Whether the message that is open is a SEND.
+    pub fn is_send_open(&self) -> bool {
+        self.open.is_some_and(|o| o.kind == Kind::Send)
+    }
+
     /// Takes the next packet: its opcode, bytes of payload, and the length in its RETH where it has one.
     /// After an error the state is as before.
     #[inline]

@@ -10,8 +10,8 @@ use softnic_transports::qp::{
     Caps, Config, ModifyError, NoCongestionControl, PayloadMode, QpAttr, QpKind, QpState, QueuePair, SharedReceives,
 };
 use softnic_transports::{
-    AuthError, Data, Endpoint, Misfits, OutstandingSends, PostError, RecvRules, RecvWr, Secret, SendFlags, SendOp,
-    SendRules, SendWr, Vitals,
+    AuthError, Data, Endpoint, Misfits, PostError, RecvRules, RecvWr, Secret, SendFlags, SendOp, SendRules, SendWr,
+    Vitals,
 };
 use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{Instant, Qpn};
@@ -275,11 +275,6 @@ impl Nic {
     pub fn query_qp(&self, qpn: Qpn) -> Option<(QpInit, QpAttr)> {
         let slot = self.slot_of(qpn)?;
         Some((slot.init, slot.endpoint.attributes()))
-    }
-
-    /// The sends of a reliable connection that have not completed, oldest first: what is in place where one halted. `None` for others.
-    pub fn outstanding_sends(&self, qpn: Qpn) -> Option<OutstandingSends<'_>> {
-        self.slot_of(qpn)?.endpoint.qp.outstanding_sends()
     }
 
     /// How a queue pair stands, for whoever watches it.

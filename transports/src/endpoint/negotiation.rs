@@ -59,9 +59,10 @@ impl Endpoint {
         self.auth_mut().is_none_or(|auth| auth.verify(mad, from, to))
     }
 
-    /// A MAD of the negotiation came, from this address; for this queue pair, as it says. An answer to no offer of ours is dropped (`false`).
+    /// A MAD of the negotiation came, from this address; for this queue pair, as it says. An answer to no offer of ours is dropped
+    /// (`false`), and whatever comes for one that has halted: its next life answers, with what is drawn for that.
     pub fn handle_mad(&mut self, now: Instant, from: IpAddr, mad: &Negotiation<'_>) -> bool {
-        if !self.kind.is_connected() {
+        if !self.kind.is_connected() || self.qp.is_halted() {
             return false;
         }
         let is_offer = mad.kind == Kind::Offer;
@@ -92,7 +93,7 @@ impl Endpoint {
 
     /// The peer does not know what was offered by this transaction id; `false` if nothing was.
     pub fn handle_refusal(&mut self, now: Instant, transaction_id: u64) -> bool {
-        let Some(terms) = &mut self.terms else { return false };
+        let Some(terms) = self.terms.as_mut().filter(|_| !self.qp.is_halted()) else { return false };
         let fits = terms.agreement.handle_refusal(now, transaction_id);
         self.follow_negotiation();
         fits

@@ -38,6 +38,11 @@ impl Agreement {
         self.sdr.iter_mut().for_each(|sdr| sdr.reset());
     }
 
+    /// Nothing more goes out in this life of the queue pair.
+    pub(crate) fn fall_silent(&mut self) {
+        self.negotiator.iter_mut().for_each(Negotiator::fall_silent);
+    }
+
     /// SDR is offered from the next RTR on, beside what else is.
     pub(crate) fn offer_sdr(&mut self, sdr: Option<Box<SdrTerms>>) {
         self.sdr = sdr;

@@ -97,6 +97,11 @@ impl Responder {
         self.message.received().is_some()
     }
 
+    /// Whether a SEND has begun and is not whole: a part of it lies in a receive.
+    pub(super) fn is_filling_receive(&self) -> bool {
+        self.message.is_send_open()
+    }
+
     /// The PSN of the next request.
     #[inline]
     pub(super) fn expected(&self) -> Psn {

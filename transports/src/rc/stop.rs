@@ -12,13 +12,12 @@ impl Rc {
         self.flush(work, None, host);
     }
 
-    /// Out of retries, where the owner asked for that: goes to the error state with all work in place. [`QueuePair::fail`] flushes it.
-    fn halt(&mut self, status: Status, host: &mut impl Host) {
+    /// Goes to the error state with all work in place. [`QueuePair::fail`] flushes it, the oldest send with this status.
+    pub(super) fn halt_with(&mut self, status: Status) {
         (self.state, self.halted) = (QpState::Error, Some(status));
         self.responder.fall_silent();
         self.release_ack();
         self.requester.stop_timers();
-        host.notify(Event::QpHalted(self.qpn, status));
     }
 
     /// Goes to the error state and flushes. `work` is how the oldest send ends, `receive` the receive in use.
@@ -46,7 +45,8 @@ impl Rc {
     pub(crate) fn on_request_failure(&mut self, f: requester::Failure, host: &mut impl Host) {
         match f {
             requester::Failure::Work(status @ (Status::RetryExcErr | Status::RnrRetryExcErr)) if self.halts => {
-                self.halt(status, host);
+                self.halt_with(status);
+                host.notify(Event::QpHalted(self.qpn, status));
             }
             requester::Failure::Work(status) => self.stop(status, host),
             requester::Failure::CqOverflow => self.stop_fatally(host),

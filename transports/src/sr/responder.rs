@@ -20,6 +20,7 @@ use super::data_request::DataRequest;
 use super::flight::Flight;
 use super::held::HeldWrites;
 use super::numbers::Numbers;
+use super::receives_taken::ReceivesTaken;
 use super::timer::FlightTimer;
 use crate::memory::Access;
 use crate::message::Link;
@@ -35,13 +36,13 @@ const HIGH: Duration = Duration::from_millis(500);
 
 /// Why a packet cannot be carried out.
 #[derive(Debug, Clone, Copy)]
-enum Hindrance {
+pub(super) enum Hindrance {
     NoReceive,
     Refuse { code: NakCode, receive: Option<Status> },
 }
 
 impl Hindrance {
-    const INVALID: Hindrance = Hindrance::Refuse { code: NakCode::INVALID_REQUEST, receive: None };
+    pub(super) const INVALID: Hindrance = Hindrance::Refuse { code: NakCode::INVALID_REQUEST, receive: None };
     /// It may come again when there is room, or when its turn has come.
     const LATER: Hindrance = Hindrance::NoReceive;
 }
@@ -66,8 +67,8 @@ pub(super) struct Responder {
     asks: Bitmap,
     /// Packets that have come early and end a WRITE.
     held: HeldWrites,
-    /// Receives that were used up; the lower 24 bits are what packets name them by.
-    used: u32,
+    /// Receives that messages took.
+    pub(super) taken: ReceivesTaken,
     /// Messages that are whole, by the receive that they take.
     whole: Box<[Option<Whole>]>,
     /// READs and atomics that came early, by their number.
@@ -120,7 +121,7 @@ impl Responder {
             ends: Bitmap::new(m.window),
             asks: Bitmap::new(m.window),
             held: HeldWrites::new(m.held, m.held_len),
-            used: 0,
+            taken: ReceivesTaken::default(),
             whole: vec![None; m.receives.max(1).next_power_of_two() as usize].into(),
             wanted: Vec::with_capacity(limit),
             max_rd_atomic: limit,
@@ -139,7 +140,7 @@ impl Responder {
     }
 
     /// Packets of requests that came, and all before them.
-    pub(super) fn taken(&self) -> u64 {
+    pub(super) fn came(&self) -> u64 {
         self.arrivals.expected()
     }
 
@@ -195,7 +196,7 @@ impl Responder {
         };
         self.arrivals.take(n, packet.bth.ack_req);
         if early {
-            let next_whole = || self.whole[self.used as usize & (self.whole.len() - 1)].is_some();
+            let next_whole = || self.whole[self.taken.used() as usize & (self.whole.len() - 1)].is_some();
             match role {
                 Role::Data if planted(Bug::SrDataEarly) && self.wanted.len() == 1 => {
                     return self.carry_out(n, role, link, receives, host);
@@ -261,7 +262,7 @@ impl Responder {
                 if begins != (sr.offset == 0) || !sr.offset.is_multiple_of(mtu) || sr.offset > MAX_MESSAGE {
                     return Err(Hindrance::INVALID);
                 }
-                let ahead = self.ahead(sr.number, receives)?;
+                let ahead = self.taken.ahead(sr.number, receives.room())?;
                 // Of those ahead, WRITEs that complete in a sink take no receive: which one is its own is known when they have come.
                 if receives.are_in_sink() && ahead > 0 {
                     return Err(Hindrance::NoReceive);
@@ -278,6 +279,7 @@ impl Responder {
                     let (code, receive) = (NakCode::REMOTE_OPERATIONAL_ERROR, Some(Status::LocProtErr));
                     return Err(Hindrance::Refuse { code, receive });
                 }
+                self.taken.note_filled(ahead);
                 Ok(self.note_end(ends, sr.number, packet, sr.offset, host))
             }
             Kind::Write => {
@@ -287,9 +289,10 @@ impl Responder {
                     return Err(Hindrance::INVALID);
                 }
                 if let Some(sr) = packet.ext.sr {
-                    let ahead = self.ahead(sr.number, receives)?;
+                    let ahead = self.taken.ahead(sr.number, receives.room())?;
                     if !receives.are_in_sink() {
                         receives.nth(ahead, host).ok_or(Hindrance::NoReceive)?;
+                        self.taken.note_filled(ahead);
                     }
                 }
                 let region = remote(link, reth.rkey, reth.va, Access::REMOTE_WRITE);
@@ -327,19 +330,6 @@ impl Responder {
         }
     }
 
-    /// How many receives are before the one that a packet names by `number`.
-    fn ahead(&self, number: u32, receives: &Receives) -> Result<u32, Hindrance> {
-        let ahead = number.wrapping_sub(self.used) & 0x00ff_ffff;
-        // Beyond the queue there is none now; before its beginning there never will be.
-        if ahead >= 1 << 23 {
-            Err(Hindrance::INVALID)
-        } else if ahead >= receives.room() {
-            Err(Hindrance::NoReceive)
-        } else {
-            Ok(ahead)
-        }
-    }
-
     /// A packet of a message that takes a receive was placed.
     fn note_end(&mut self, ends: bool, number: u32, packet: &Inbound<'_>, offset: u32, host: &mut impl Host) -> Role {
         if !ends {
@@ -367,7 +357,7 @@ impl Responder {
         match role {
             Role::Part => Ok(()),
             Role::EndsReceive => {
-                let at = self.used as usize & (self.whole.len() - 1);
+                let at = self.taken.used() as usize & (self.whole.len() - 1);
                 // A peer that named another receive than the one whose turn it is has lost count.
                 let Some(whole) = self.whole[at].take() else {
                     return Err(self.refuse(n, NakCode::INVALID_REQUEST, None, host));
@@ -379,8 +369,8 @@ impl Responder {
                     self.arrivals.fall_silent();
                     return Err(Failure::Invalidate);
                 }
-                self.used = self.used.wrapping_add(1);
-                if planted(Bug::CompletionLost) && self.used.is_multiple_of(32) {
+                self.taken.note_used();
+                if planted(Bug::CompletionLost) && self.taken.used().is_multiple_of(32) {
                     return Ok(());
                 }
                 receives.complete(&whole, host)?;
@@ -447,7 +437,7 @@ impl Responder {
     pub(super) fn transmit_doubt(&mut self, tx: &mut TxFrame<'_>, link: &Link, n: u64) -> bool {
         let due = self.arrivals.is_due();
         let syndrome = Syndrome::Nak(NakCode::REMOTE_ACCESS_ERROR);
-        let contents = AckContents { responses: false, expected: n, syndrome, msn: self.used };
+        let contents = AckContents { responses: false, expected: n, syndrome, msn: self.taken.used() };
         let sent = acknowledgement::emit(tx, link, &mut self.arrivals, self.numbers, &contents);
         if due {
             self.arrivals.demand();
@@ -462,7 +452,7 @@ impl Responder {
             None if self.arrivals.is_due() => (self.arrivals.expected(), Syndrome::Ack(receives.credits())),
             None => return false,
         };
-        let contents = AckContents { responses: false, expected, syndrome, msn: self.used };
+        let contents = AckContents { responses: false, expected, syndrome, msn: self.taken.used() };
         let sent = acknowledgement::emit(tx, link, &mut self.arrivals, self.numbers, &contents);
         if matches!(syndrome, Syndrome::Nak(_)) {
             // What was refused is not acknowledged later, nor what is behind it.

@@ -1,0 +1,69 @@
+//! What moves a connection's work to another NIC: halting a queue pair, reading and withdrawing its work, and completing it elsewhere.
+
+use softnic_transports::qp::{ModifyError, NextPsns, QpState, QueuePair};
+use softnic_transports::{
+    Completion, CompletionSink, CqId, CqOverflow, OutstandingRecvs, OutstandingSends, RecvWr, RecvsKept,
+};
+use softnic_wire::Qpn;
+
+use super::{Nic, ObjectError};
+use crate::cq::CqError;
+
+impl Nic {
+    /// Halts a connected queue pair of a reliable connection, as running out of retries does where its owner asked for that
+    /// ([`QpInit::halt_on_retry_exceeded`](crate::QpInit::halt_on_retry_exceeded)), whether he did or not; no event tells of it. It goes to the error state and falls silent, and all its
+    /// work stays in place: it can be read ([`Nic::outstanding_sends`], [`Nic::outstanding_recvs`]), no more of it can be posted, and the
+    /// error state once more flushes it. One that has halted already stays as it is.
+    ///
+    /// # Errors
+    /// When it is none of a reliable connection, is not connected, or its work was flushed.
+    pub fn halt_qp(&mut self, qpn: Qpn) -> Result<(), ModifyError> {
+        let (index, slot, _) = self.slot(qpn).ok_or(ModifyError::NoSuchQp)?;
+        let from = slot.endpoint.qp.state();
+        if !slot.endpoint.halt() {
+            return Err(ModifyError::Transition { from, to: QpState::Error });
+        }
+        self.reset_shim(index);
+        // Its timers have stopped.
+        self.activate(index);
+        Ok(())
+    }
+
+    /// The sends of a reliable connection that have not completed, oldest first: what is in place where one halted. Those whose doorbell
+    /// was not rung are among them. `None` for others.
+    pub fn outstanding_sends(&self, qpn: Qpn) -> Option<OutstandingSends<'_>> {
+        self.slot_of(qpn)?.endpoint.qp.outstanding_sends()
+    }
+
+    /// The receives that were posted to a queue pair of a reliable connection and are not used up, oldest first; one that a message is half
+    /// in is among them. `None` for others, and where receives come from a shared queue.
+    pub fn outstanding_recvs(&self, qpn: Qpn) -> Option<OutstandingRecvs<'_>> {
+        self.slot_of(qpn)?.endpoint.qp.outstanding_recvs()
+    }
+
+    /// Withdraws the receives of [`Nic::outstanding_recvs`] without completing them, in any state: each goes to `take`, oldest first. How
+    /// many there were.
+    ///
+    /// # Errors
+    /// When there are no such receives ([`ObjectError::WrongKind`]), or a message that still arrives is half in one of them
+    /// ([`ObjectError::Busy`]): the rest of it would have nowhere to go. None is withdrawn then. In a queue pair that halted nothing arrives.
+    pub fn take_recvs(&mut self, qpn: Qpn, take: impl FnMut(&RecvWr<'_>)) -> Result<u32, ObjectError> {
+        let (_, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
+        slot.endpoint.qp.take_recvs(take).map_err(|kept| match kept {
+            RecvsKept::NotOwn => ObjectError::WrongKind,
+            RecvsKept::InUse => ObjectError::Busy,
+        })
+    }
+
+    /// The PSNs of a reliable connection's next new request and of the request that is expected of its peer, from RTR until it is reset.
+    /// `None` for others.
+    pub fn next_psns(&self, qpn: Qpn) -> Option<NextPsns> {
+        self.slot_of(qpn)?.endpoint.qp.next_psns()
+    }
+
+    /// Puts a completion of another NIC into a queue of this one, as if one of its own queue pairs had completed.
+    pub fn push_completion(&mut self, cq: CqId, completion: Completion) -> Result<(), CqError> {
+        self.cq(cq)?;
+        self.shared.complete(cq, completion).map_err(|CqOverflow| CqError::Overflow)
+    }
+}
