@@ -24,7 +24,7 @@ pub use connect::Connection;
 pub use cq::{CqError, Notify, Sink};
 pub use layer::Layer;
 pub use memory::Buffer;
-pub use nic::{MAX_INLINE, MAX_SGE, MAX_WR, Nic, NicConfig, ObjectError, Owner, negotiated_qp, next_key};
+pub use nic::{MAX_INLINE, MAX_SGE, MAX_WR, Nic, NicConfig, ObjectError, Owner, ReceivedMad, negotiated_qp, next_key};
 pub use port::Port;
 pub use qp::QpInit;
 pub use regions::{MrError, SlotTarget, WindowBinding, WindowType};

@@ -1,6 +1,7 @@
 //! A NIC: what it is made of. The calls that make and change its objects are in `objects` and `queue_pairs`, the data
 //! path in `receive` and `transmit`.
 
+mod mads;
 mod moving;
 mod negotiation;
 mod objects;
@@ -13,6 +14,7 @@ mod transmit;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 
+pub use mads::ReceivedMad;
 pub(crate) use negotiation::mad_in;
 pub use negotiation::negotiated_qp;
 pub use objects::ObjectError;
@@ -250,6 +252,8 @@ pub struct Nic {
     source_rates: Option<SourceRates>,
     slots: Vec<Option<Slot>>,
     groups: Vec<Group>,
+    /// MADs of software.
+    mads: mads::Mads,
     /// Whose turn it is, for each port of the Node.
     turns: Vec<Turns>,
     timers: Timers,
@@ -297,6 +301,7 @@ impl Nic {
             source_rates: None,
             slots: Vec::new(),
             groups: Vec::new(),
+            mads: mads::Mads::default(),
             turns: vec![Turns::new(); 2],
             timers: Timers::default(),
             silent_peers: SilentPeers::default(),

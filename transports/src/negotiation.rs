@@ -28,7 +28,7 @@ mod silent_peers;
 
 pub use agreement::Agreement;
 pub(crate) use decline::Decline;
-pub use frame::write;
+pub use frame::{write, write_mad};
 #[doc(hidden)]
 pub use fuzz::fuzz_negotiation;
 pub use round_trips::RoundTrips;

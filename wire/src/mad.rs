@@ -11,6 +11,7 @@ use crate::bytes::{be16, be32, be64, put16, put32, put64};
 pub mod cm;
 mod codes;
 mod extensions;
+pub mod failover;
 mod fuzz;
 pub mod ip_cm;
 pub mod vendor;

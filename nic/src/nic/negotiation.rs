@@ -7,8 +7,9 @@ use softnic_transports::{Event, QKEY_GSI, SdrOutcome};
 use softnic_wire::mad::vendor::{self, Negotiation};
 use softnic_wire::mad::{self, MAD_LEN, Method, Status};
 use softnic_wire::sdr::SdrSettings;
-use softnic_wire::{Instant, Layout, Opcode, Qpn, RoceHeaders, icrc};
+use softnic_wire::{Instant, Layout, Opcode, Qpn, RoceHeaders, ethernet, icrc};
 
+use super::mads::{self, ReceivedMad};
 use super::{Nic, ObjectError};
 
 impl Nic {
@@ -29,7 +30,7 @@ impl Nic {
         self.slot_of(qpn)?.endpoint.sdr()
     }
 
-    /// Takes a frame to QP1 if it is about extensions; else it is for whoever has QP1 (`false`).
+    /// Takes a frame to QP1 if it is about extensions, or about failover; else it is for whoever has QP1 (`false`).
     pub(super) fn receive_negotiation(
         &mut self,
         now: Instant,
@@ -41,6 +42,12 @@ impl Nic {
         let Some(at) = mad_of(frame, layout) else { return false };
         if icrc::verify(frame, layout).is_err() {
             self.shared.counters.rx_icrc_encapsulated += 1;
+            return true;
+        }
+        let mad = frame[at..].first_chunk().copied().filter(|mad| mads::is_failover(mad));
+        if let Some(mad) = mad {
+            let src_mac = ethernet::Packet::new_unchecked(&*frame).src();
+            self.receive_mad(&ReceivedMad { port, src, dst, src_mac, mad });
             return true;
         }
         let Some(NegotiationMad { qpn, transaction_id, negotiation: parsed }) =
@@ -96,11 +103,12 @@ impl Nic {
     }
 }
 
-/// The queue pair of the receiver's that a frame is about, if it is one to QP1 by which extensions are negotiated. Nothing else of
-/// the frame is looked at: this is for whoever has several NICs behind one address.
+/// The queue pair of the receiver's that a frame is about, if it is one to QP1 by which extensions or failover are negotiated.
+/// Nothing else of the frame is looked at: this is for whoever has several NICs behind one address.
 pub fn negotiated_qp(frame: &[u8], layout: &Layout) -> Option<Qpn> {
     let at = mad_of(frame, layout)?;
-    NegotiationMad::read(&frame[at..at + MAD_LEN]).map(|mad| mad.qpn)
+    let mad = &frame[at..at + MAD_LEN];
+    NegotiationMad::read(mad).map(|mad| mad.qpn).or_else(|| mads::receiver_of(mad))
 }
 
 /// A MAD of softnic's vendor class.

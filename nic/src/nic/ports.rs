@@ -63,6 +63,11 @@ impl Nic {
         self.ports.iter().any(|wire| wire.has(address))
     }
 
+    /// The number of the wire port that has an address.
+    pub(super) fn port_with(&self, address: IpAddr) -> Option<usize> {
+        Some(self.ports.iter().position(|wire| wire.has(address))? + 1)
+    }
+
     /// Other NICs have its addresses, too, and their queue pairs other numbers ([`Nic::set_owner`]): what goes to them leaves by the wire, and so
     /// does what goes to this NIC itself. Whoever carries its frames looks for whom they are ([`crate::sharing`]). For queue pairs that are
     /// connected after this.

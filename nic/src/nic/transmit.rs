@@ -189,7 +189,7 @@ impl Nic {
     /// Carries frames among this NIC's own queue pairs; for drivers that have no faults to put in their way. Says whether
     /// there was any.
     pub fn loop_back(&mut self, now: Instant) -> bool {
-        if self.turns[Nic::LOOPBACK].ready.is_empty() {
+        if self.turns[Nic::LOOPBACK].ready.is_empty() && self.mads.is_empty() {
             return false;
         }
         let mut frame = [0; super::MAX_FRAME];
@@ -224,6 +224,9 @@ impl Node for Nic {
         }
         if !self.carries(port) {
             return false;
+        }
+        if !self.mads.is_empty() && self.transmit_mad(port, tx) {
+            return true;
         }
         while let Some(index) = self.whose_turn(port) {
             let (sent, connected) = self.transmit(now, index, tx);

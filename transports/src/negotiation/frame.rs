@@ -1,4 +1,4 @@
-//! A MAD of the negotiation as a frame: from our QP1 to the peer's.
+//! A MAD as a frame, one of the negotiation or another: from our QP1 to the peer's.
 
 use softnic_wire::ext::Deth;
 use softnic_wire::mad::MAD_LEN;
@@ -22,6 +22,11 @@ pub(crate) fn write_signed(
     let mut bytes = [0; MAD_LEN];
     mad.emit(&mut bytes);
     sign(&mut bytes);
+    write_mad(tx, template, &bytes)
+}
+
+/// Writes the frame of any MAD, as [`write`] does that of a negotiation.
+pub fn write_mad(tx: &mut TxFrame<'_>, template: &Template, mad: &[u8; MAD_LEN]) -> bool {
     let ext = ExtHeaders { deth: Some(Deth { qkey: QKEY_GSI, src_qp: Qpn::GSI }), ..ExtHeaders::default() };
     let fields = PacketFields {
         opcode: Opcode::UD_SEND_ONLY,
@@ -31,5 +36,5 @@ pub(crate) fn write_signed(
         becn: false,
         payload_len: MAD_LEN,
     };
-    template.with_dest_qp(Qpn::GSI).build(tx, &fields, &ext, &bytes).is_ok()
+    template.with_dest_qp(Qpn::GSI).build(tx, &fields, &ext, mad).is_ok()
 }

@@ -133,6 +133,12 @@ impl<T: AsRef<[u8]>> Packet<T> {
     pub fn data(&self) -> &[u8] {
         &self.buffer.as_ref()[field::DATA]
     }
+
+    /// Format version and QPN of the receiver (24 bits) in a MAD of softnic's: at the same place in all of them.
+    pub fn version_and_receiver(&self) -> (u8, u32) {
+        let data = self.data();
+        (data[field::VERSION], be24(data, field::RECEIVER_QPN))
+    }
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {

@@ -2,7 +2,7 @@
 
 use softnic_nic::transports::QKEY_GSI;
 use softnic_wire::Opcode;
-use softnic_wire::mad::{Attribute, Class, Method, vendor};
+use softnic_wire::mad::{Attribute, Class, Method, failover, vendor};
 
 use super::super::maps::{MapFds, Port};
 use super::{COMM_ID_BITS, GSI, MULTICAST, QPN_BITS, QPN_MASK, field, function};
@@ -113,7 +113,13 @@ fn negotiated(a: &mut Assembler, of_queue_pair: Label, nobody: Label) {
     a.jump_if(When::Equal, R0, Method::GET.0.into(), asks_or_answers);
     a.jump_if(When::NotEqual, R0, Method::GET_RESP.0.into(), nobody);
     a.place(asks_or_answers);
+    // What every MAD of softnic's begins with is the same.
+    let known = a.label();
+    for attribute in [failover::FAILOVER_HELLO, failover::FAILOVER_REGION] {
+        a.jump_if(When::Equal, R1, loaded(attribute.0), known);
+    }
     a.jump_if(When::NotEqual, R1, loaded(vendor::ATTRIBUTE.0), nobody);
+    a.place(known);
     let [x, y, z] = vendor::Oui::SOFTNIC.0;
     load_u24(a, R0, field::OUI);
     a.jump_if(When::NotEqual, R0, u32::from_be_bytes([0, x, y, z]) as i32, nobody);

@@ -1,0 +1,138 @@
+//! MADs of software on the NIC: sent from QP1 without an owner of it, and received where software asked for them, else refused.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use softnic_transports::negotiation::write_mad;
+use softnic_wire::mad::failover::{FAILOVER_HELLO, FAILOVER_REGION};
+use softnic_wire::mad::vendor::{self, Oui};
+use softnic_wire::mad::{self, MAD_LEN, Method, Status};
+use softnic_wire::{Addresses, MacAddr, Path, Qpn, Template, TxFrame, bth};
+
+use super::Nic;
+
+/// MADs that wait, at most, in either direction.
+const WAITING: usize = 256;
+
+/// A MAD for software.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReceivedMad {
+    /// The port of the Node that it came in by.
+    pub port: usize,
+    /// The sender's address.
+    pub src: IpAddr,
+    /// The address of ours that it was sent to.
+    pub dst: IpAddr,
+    /// The MAC address that its frame came from.
+    pub src_mac: MacAddr,
+    /// The whole MAD.
+    pub mad: [u8; MAD_LEN],
+}
+
+/// The MADs of software that wait.
+#[derive(Default)]
+pub(super) struct Mads {
+    /// With the port of the Node by which each leaves.
+    outgoing: VecDeque<(usize, Template, [u8; MAD_LEN])>,
+    /// `None` where nobody takes them.
+    incoming: Option<VecDeque<ReceivedMad>>,
+}
+
+impl Mads {
+    /// Whether none waits to leave.
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.outgoing.is_empty()
+    }
+}
+
+impl Nic {
+    /// Queues a MAD that leaves by a port before other traffic, from our QP1 to the QP1 at the end of the path. Of more than 256 that wait
+    /// the oldest is lost, as any datagram may be.
+    pub fn post_mad(&mut self, port: usize, path: &Path, mad: &[u8; MAD_LEN]) {
+        let port = self.port_to(port, path.addresses.dst());
+        let outgoing = &mut self.mads.outgoing;
+        if outgoing.len() >= WAITING {
+            outgoing.pop_front();
+        }
+        outgoing.push_back((port, Template::new(path, Qpn::GSI, bth::DEFAULT_PKEY), *mad));
+    }
+
+    /// From now on MADs about failover wait for [`Nic::poll_mad`], 256 of them at most; or not, and those that wait are forgotten. While
+    /// nobody takes them, requests are refused, so that a peer learns that there is no failover here.
+    pub fn take_mads(&mut self, on: bool) {
+        if !on {
+            self.mads.incoming = None;
+        } else if self.mads.incoming.is_none() {
+            self.mads.incoming = Some(VecDeque::new());
+        }
+    }
+
+    /// The oldest MAD that waits for software.
+    pub fn poll_mad(&mut self) -> Option<ReceivedMad> {
+        self.mads.incoming.as_mut()?.pop_front()
+    }
+
+    /// Writes the next MAD that leaves by a port, if there is one.
+    #[cold]
+    pub(super) fn transmit_mad(&mut self, port: usize, tx: &mut TxFrame<'_>) -> bool {
+        while let Some(at) = self.mads.outgoing.iter().position(|&(leaves_by, ..)| leaves_by == port) {
+            let Some((_, template, mad)) = self.mads.outgoing.remove(at) else { return false };
+            if write_mad(tx, &template, &mad) {
+                self.shared.counters.sent_pkts += 1;
+                self.shared.counters.sent_bytes += tx.wire_len() as u64;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A MAD about failover came; its ICRC is right.
+    pub(super) fn receive_mad(&mut self, received: &ReceivedMad) {
+        let ReceivedMad { port, src, src_mac, ref mad, .. } = *received;
+        let broadcast = matches!(src, IpAddr::V4(ip) if ip.is_broadcast());
+        let unicast = !(src.is_multicast() || src.is_unspecified() || broadcast || src_mac.0[0] & 1 != 0);
+        if !unicast || port != Nic::LOOPBACK && self.is_ours_alone(src) {
+            self.shared.counters.rx_wrong_source += 1;
+            return;
+        }
+        let Ok(header) = mad::Repr::parse(mad) else { return };
+        let is_refusal = header.method == Method::GET_RESP && header.status != Status::SUCCESS;
+        if !is_refusal && receiver_of(mad).is_none() {
+            self.shared.counters.rx_malformed += 1;
+            return;
+        }
+        match (&mut self.mads.incoming, header.method) {
+            (Some(incoming), _) if incoming.len() < WAITING => incoming.push_back(*received),
+            (Some(_), _) => {}
+            (None, Method::GET) => self.refuse_mad(received, &header),
+            (None, _) => self.shared.counters.rx_unasked_answers += 1,
+        }
+    }
+
+    /// Says no, to where a request came from: the request goes back, with a status (IBA 13.4.7).
+    fn refuse_mad(&mut self, request: &ReceivedMad, header: &mad::Repr) {
+        let ReceivedMad { port, src, dst, src_mac, mut mad } = *request;
+        // By loopback it came to an address of one of the ports.
+        let number = if port == Nic::LOOPBACK { self.port_with(dst) } else { Some(port) };
+        let path = number.and_then(|number| Some((number, self.path_from(number, src, src_mac, Qpn::GSI.value())?)));
+        // The answer comes from the address that was asked.
+        let (Some((number, path)), Some(addresses)) = (path, Addresses::new(dst, src)) else { return };
+        header.refusal(Status::UNSUPPORTED_METHOD_ATTRIB).emit(&mut mad);
+        self.post_mad(number, &Path { addresses, ..path }, &mad);
+    }
+}
+
+/// Whether a whole MAD of softnic's class is about failover.
+pub(super) fn is_failover(mad: &[u8]) -> bool {
+    matches!(mad::Packet::new_unchecked(mad).attribute_id(), FAILOVER_HELLO | FAILOVER_REGION)
+}
+
+/// The queue pair that a MAD about failover is for, unless it is none or refuses.
+pub(super) fn receiver_of(mad: &[u8]) -> Option<Qpn> {
+    let packet = vendor::Packet::new_checked(mad).ok()?;
+    let method = mad::Packet::new_unchecked(mad).method();
+    let (version, receiver) = packet.version_and_receiver();
+    let is_ours = packet.oui() == Oui::SOFTNIC && !packet.is_rmpp_active() && version != 0;
+    (is_failover(mad) && is_ours && matches!(method, Method::GET | Method::GET_RESP)).then(|| Qpn::new(receiver))
+}
