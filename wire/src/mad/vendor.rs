@@ -37,10 +37,10 @@ use core::ops::Range;
 
 pub use super::extensions::Extensions;
 use super::{Attribute, BASE_VERSION, Class, HEADER_LEN, MAD_LEN, Method, Repr, Status};
-use crate::Error;
 use crate::bytes::{array, be24, be32, put24, put32};
 use crate::sdr::{Info, InfoError};
 pub use crate::settings::{ExtensionSettings, Settings};
+use crate::{Error, Qpn};
 
 /// The vendor class that softnic negotiates in.
 pub const CLASS: Class = Class(0x4e);
@@ -157,13 +157,102 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
 
 const WHAT: &str = "vendor MAD";
 
-/// Whether a negotiation asks or answers.
+/// Whether a MAD of ours asks or answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Method Get.
     Offer,
     /// Method GetResp, with how it went. Whatever is not a success says that the peer does not speak this.
     Answer(Status),
+}
+
+/// What all MADs of ours begin with: who asks or answers, about which pair of QPs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) transaction_id: u64,
+    pub(super) kind: Kind,
+    pub(super) version: u8,
+    pub(super) sender_qpn: Qpn,
+    pub(super) receiver_qpn: Qpn,
+}
+
+impl Head {
+    /// Reads a whole MAD of ours with this attribute: the head, and the vendor's bytes with it.
+    pub(super) fn parse<'a>(
+        mad: &'a [u8],
+        attribute: Attribute,
+        what: &'static str,
+    ) -> Result<(Head, &'a [u8; DATA_LEN]), Error> {
+        let refuse = |why| Err(Error::Malformed { what, why });
+        let packet = Packet::new_checked(mad)?;
+        let header = Repr::parse(mad)?;
+        if header.mgmt_class != CLASS || packet.oui() != Oui::SOFTNIC || header.attribute_id != attribute {
+            return refuse("class, OUI and attribute are not softnic's");
+        }
+        let kind = match header.method {
+            Method::GET => Kind::Offer,
+            Method::GET_RESP => Kind::Answer(header.status),
+            _ => return refuse("the method is neither Get nor GetResp"),
+        };
+        if packet.is_rmpp_active() {
+            return refuse("RMPP is active");
+        }
+        let Some(data) = mad[field::DATA.start..].first_chunk() else {
+            return refuse("the MAD is too short");
+        };
+        if data[field::VERSION] == 0 {
+            return refuse("there is no format version 0");
+        }
+        let head = Head {
+            transaction_id: header.transaction_id,
+            kind,
+            version: data[field::VERSION],
+            sender_qpn: Qpn::new(be24(data, field::SENDER_QPN)),
+            receiver_qpn: Qpn::new(be24(data, field::RECEIVER_QPN)),
+        };
+        Ok((head, data))
+    }
+
+    /// Writes a whole MAD with zeros behind the head: the vendor's bytes, to write the rest to.
+    ///
+    /// # Panics
+    /// When `mad` is shorter than [`MAD_LEN`].
+    pub(super) fn emit<'a>(&self, attribute: Attribute, mad: &'a mut [u8]) -> &'a mut [u8] {
+        let (method, status) = match self.kind {
+            Kind::Offer => (Method::GET, Status::SUCCESS),
+            Kind::Answer(status) => (Method::GET_RESP, status),
+        };
+        let header = Repr {
+            base_version: BASE_VERSION,
+            mgmt_class: CLASS,
+            class_version: CLASS_VERSION,
+            method,
+            status,
+            class_specific: 0,
+            transaction_id: self.transaction_id,
+            attribute_id: attribute,
+            attribute_modifier: 0,
+        };
+        header.emit(mad);
+        Packet::new_unchecked(&mut *mad).set_oui(Oui::SOFTNIC);
+        let data = &mut mad[field::DATA];
+        data.fill(0);
+        data[field::VERSION] = self.version;
+        put24(data, field::SENDER_QPN, self.sender_qpn.value());
+        put24(data, field::RECEIVER_QPN, self.receiver_qpn.value());
+        data
+    }
+
+    /// `softnic offer tid … qpn … > …`, with what it is about before `offer`.
+    pub(super) fn show(&self, about: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Head { transaction_id: tid, sender_qpn, receiver_qpn, .. } = self;
+        match self.kind {
+            Kind::Offer => write!(f, "softnic {about}offer tid {tid:#018x}")?,
+            Kind::Answer(Status::SUCCESS) => write!(f, "softnic {about}answer tid {tid:#018x}")?,
+            Kind::Answer(status) => write!(f, "softnic {about}answer tid {tid:#018x} status {status}")?,
+        }
+        write!(f, " qpn {sender_qpn} > {receiver_qpn}")
+    }
 }
 
 /// softnic's negotiation of extensions for one pair of QPs.
@@ -193,34 +282,16 @@ pub struct Negotiation<'a> {
 impl<'a> Negotiation<'a> {
     /// Reads a whole MAD.
     pub fn parse(mad: &'a [u8]) -> Result<Negotiation<'a>, Error> {
-        const WHAT: &str = "softnic negotiation MAD";
-        let refuse = |why| Err(Error::Malformed { what: WHAT, why });
-        let packet = Packet::new_checked(mad)?;
-        let header = Repr::parse(mad)?;
-        if header.mgmt_class != CLASS || packet.oui() != Oui::SOFTNIC || header.attribute_id != ATTRIBUTE {
-            return refuse("class, OUI and attribute are not softnic's");
-        }
-        let kind = match header.method {
-            Method::GET => Kind::Offer,
-            Method::GET_RESP => Kind::Answer(header.status),
-            _ => return refuse("the method is neither Get nor GetResp"),
-        };
-        if packet.is_rmpp_active() {
-            return refuse("RMPP is active");
-        }
-        let data = packet.data();
-        if data[field::VERSION] == 0 {
-            return refuse("there is no format version 0");
-        }
+        let (head, data) = Head::parse(mad, ATTRIBUTE, "softnic negotiation MAD")?;
         let named = Extensions(be32(data, field::EXTENSIONS));
         let sdr = sdr_info(mad).and_then(Result::ok);
         let extensions = if sdr.is_some() { named } else { named.without(Extensions::SDR) };
         Ok(Negotiation {
-            transaction_id: header.transaction_id,
-            kind,
-            version: data[field::VERSION],
-            sender_qpn: be24(data, field::SENDER_QPN),
-            receiver_qpn: be24(data, field::RECEIVER_QPN),
+            transaction_id: head.transaction_id,
+            kind: head.kind,
+            version: head.version,
+            sender_qpn: head.sender_qpn.value(),
+            receiver_qpn: head.receiver_qpn.value(),
             extensions,
             settings: Settings::from_bytes(array(data, field::SETTINGS)),
             sdr,
@@ -244,14 +315,7 @@ impl<'a> Negotiation<'a> {
     /// # Panics
     /// When `mad` is shorter than [`MAD_LEN`].
     pub fn emit(&self, mad: &mut [u8]) {
-        self.header().emit(mad);
-        let mut packet = Packet::new_unchecked(mad);
-        packet.set_oui(Oui::SOFTNIC);
-        let data = packet.data_mut();
-        data.fill(0);
-        data[field::VERSION] = self.version;
-        put24(data, field::SENDER_QPN, self.sender_qpn);
-        put24(data, field::RECEIVER_QPN, self.receiver_qpn);
+        let data = self.head().emit(ATTRIBUTE, mad);
         put32(data, field::EXTENSIONS, self.extensions.0);
         data[field::SETTINGS..][..Settings::LEN].copy_from_slice(self.settings.as_bytes());
         if let Some(info) = self.sdr.map(|info| info.as_bytes()).filter(|info| info.len() <= SDR_INFO.len()) {
@@ -259,21 +323,13 @@ impl<'a> Negotiation<'a> {
         }
     }
 
-    fn header(&self) -> Repr {
-        let (method, status) = match self.kind {
-            Kind::Offer => (Method::GET, Status::SUCCESS),
-            Kind::Answer(status) => (Method::GET_RESP, status),
-        };
-        Repr {
-            base_version: BASE_VERSION,
-            mgmt_class: CLASS,
-            class_version: CLASS_VERSION,
-            method,
-            status,
-            class_specific: 0,
+    fn head(&self) -> Head {
+        Head {
             transaction_id: self.transaction_id,
-            attribute_id: ATTRIBUTE,
-            attribute_modifier: 0,
+            kind: self.kind,
+            version: self.version,
+            sender_qpn: Qpn::new(self.sender_qpn),
+            receiver_qpn: Qpn::new(self.receiver_qpn),
         }
     }
 }
@@ -288,12 +344,8 @@ pub fn sdr_info(mad: &[u8]) -> Option<Result<Info<'_>, InfoError>> {
 
 impl fmt::Display for Negotiation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            Kind::Offer => write!(f, "softnic offer tid {:#018x}", self.transaction_id)?,
-            Kind::Answer(Status::SUCCESS) => write!(f, "softnic answer tid {:#018x}", self.transaction_id)?,
-            Kind::Answer(status) => write!(f, "softnic answer tid {:#018x} status {status}", self.transaction_id)?,
-        }
-        write!(f, " qpn {:#08x} > {:#08x} ext {}", self.sender_qpn, self.receiver_qpn, self.extensions)?;
+        self.head().show("", f)?;
+        write!(f, " ext {}", self.extensions)?;
         self.extensions.show_settings(&self.settings, f)?;
         self.sdr.map_or(Ok(()), |info| write!(f, " {info}"))
     }
