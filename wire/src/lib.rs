@@ -14,6 +14,7 @@ mod bytes;
 mod error;
 pub mod ethernet;
 pub mod ext;
+pub mod failover;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod grh;

@@ -1,6 +1,7 @@
 //! The fuzz body of this module: whatever parses is emitted and parsed again to the same value.
 
 use super::cm::Message;
+use super::failover::{Hello, RegionQuery};
 use super::ip_cm::IpCm;
 use super::vendor::Negotiation;
 use super::{HEADER_LEN, MAD_LEN, Repr};
@@ -22,6 +23,16 @@ pub fn fuzz_mad(data: &[u8]) {
         let mut out = [0xff; MAD_LEN];
         negotiation.emit(&mut out);
         assert_eq!(Negotiation::parse(&out), Ok(negotiation));
+    }
+    if let Ok(hello) = Hello::parse(data) {
+        let mut out = [0xff; MAD_LEN];
+        hello.emit(&mut out);
+        assert_eq!(Hello::parse(&out), Ok(hello));
+    }
+    if let Ok(query) = RegionQuery::parse(data) {
+        let mut out = [0xff; MAD_LEN];
+        query.emit(&mut out);
+        assert_eq!(RegionQuery::parse(&out), Ok(query));
     }
     if let Ok(ip) = IpCm::parse(data) {
         let mut out = [0xff; IpCm::LEN];
