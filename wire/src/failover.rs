@@ -25,6 +25,8 @@ mod backup;
 mod entry;
 mod fuzz;
 mod mac;
+#[cfg(test)]
+pub(crate) mod tests;
 
 pub use backup::{BackupQp, RegionAnswer};
 pub use entry::{Entry, EntryError, EntryKey, EntryValue, Object};

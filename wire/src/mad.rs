@@ -17,7 +17,7 @@ pub mod ip_cm;
 pub mod vendor;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use codes::{Attribute, Class, Method, Status};
 #[doc(hidden)]

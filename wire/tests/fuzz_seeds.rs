@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use softnic_wire::opcode::Service;
-use softnic_wire::{Carrier, Layout, Opcode, fuzz, icrc, mad, rewrite};
+use softnic_wire::{Carrier, Layout, Opcode, failover, fuzz, icrc, mad, rewrite};
 
 type Body = fn(&[u8]);
-const BODIES: [(&str, Body); 7] = [
+const BODIES: [(&str, Body); 8] = [
     ("frame", fuzz::frame),
     ("rewrite", rewrite::fuzz_rewrite),
     ("ext_headers", fuzz::ext_headers),
@@ -18,6 +18,7 @@ const BODIES: [(&str, Body); 7] = [
     ("repair_header", fuzz::repair_header),
     ("segmentation", fuzz::segmentation),
     ("mad", mad::fuzz_mad),
+    ("failover", failover::fuzz_failover),
 ];
 
 /// Runs a body; when it panics the input is printed, so that it can be kept.

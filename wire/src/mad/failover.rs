@@ -36,6 +36,9 @@ use crate::bytes::{array, be32, put32};
 pub use crate::failover::{BackupQp, RegionAnswer};
 use crate::{Error, Qpn};
 
+#[cfg(test)]
+mod tests;
+
 /// The attribute of [`Hello`].
 pub const FAILOVER_HELLO: Attribute = Attribute(0x0011);
 /// The attribute of [`RegionQuery`].

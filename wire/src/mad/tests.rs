@@ -12,7 +12,7 @@ use crate::sdr::{Info, SdrSettings};
 use crate::sr::SrSettings;
 
 /// Hex digits, white space ignored, as the front of `N` bytes that are zero behind them.
-pub(super) fn hex<const N: usize>(text: &str) -> [u8; N] {
+pub(crate) fn hex<const N: usize>(text: &str) -> [u8; N] {
     let digits: Vec<u8> = text.chars().filter_map(|c| c.to_digit(16)).map(|d| d as u8).collect();
     let mut out = [0; N];
     for (byte, pair) in out.iter_mut().zip(digits.chunks_exact(2)) {
