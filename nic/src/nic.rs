@@ -337,6 +337,12 @@ impl Nic {
         self.shared.events.pop_front()
     }
 
+    /// Whether an event or a MAD for software waits.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        !self.shared.events.is_empty() || self.mads.has_incoming()
+    }
+
     /// Events of something that is gone are not told: what comes after it may have its name.
     fn forget_events(&mut self, of_it: impl Fn(Event) -> bool) {
         self.shared.events.retain(|&event| !of_it(event));

@@ -254,6 +254,11 @@ impl Regions {
         (entry.tag == key as u8 || planted(Bug::StaleKey)).then_some(&entry.object)
     }
 
+    /// Whether the key is one of a region.
+    pub(crate) fn is_region(&self, key: u32) -> bool {
+        matches!(self.find(key), Some(Object::Region(_)))
+    }
+
     fn region_mut(&mut self, place: u32) -> Option<&mut MemoryRegion> {
         match &mut self.table.get_mut(place)?.object {
             Object::Region(r) => Some(r),

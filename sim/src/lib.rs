@@ -5,6 +5,7 @@
 
 mod delivery;
 mod digest;
+pub mod dual_pair;
 pub mod fairness;
 mod link;
 pub mod node;

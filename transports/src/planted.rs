@@ -143,6 +143,20 @@ bugs! {
     SdrFinalAckForgotten = "sdr-final-ack-forgotten",
     /// Reliable messages over SDR: chunks that were computed are written again after the receive was completed.
     SdrDecodedLate = "sdr-decoded-after-completion",
+    /// Failover: receives are counted while the side that is left still receives.
+    ShiftCounterEarly = "shift-counter-read-too-early",
+    /// Failover: keys of the default are used at the backup.
+    ShiftKeys = "shift-keys-not-translated",
+    /// Failover: a status that was read counts again.
+    ShiftTwice = "shift-handshake-taken-twice",
+    /// Failover: the default is used again before all has completed that went by the backup.
+    ShiftFence = "shift-fence-not-waited-for",
+    /// Failover: what follows the fence leaves by the default at once.
+    ShiftDoorbell = "shift-doorbell-not-withheld",
+    /// Failover: a completion of the backup's queue pair has its number.
+    ShiftQpn = "shift-completion-of-the-backup",
+    /// Failover: a queue pair that is connected anew begins with the PSN of its first life.
+    ShiftOldPsns = "shift-old-psns-again",
     /// Shared ports: a NIC is found by one bit too few of a queue pair's number.
     SharedPortBit = "shared-port-one-bit-short",
     /// Shared ports: what is negotiated goes to the first NIC, whichever has the queue pair.

@@ -9,11 +9,10 @@
 //! | 4 | 1 | format version, 1 |
 //! | 5 | 1 | phase of the writer's sends: 0 default, 1 moving, 2 fallback, 3 wait signaled, 4 wait drained, 5 failed |
 //! | 6 | 1 | where the writer's receives are: 0 default, 1 backup |
-//! | 7 | 1 | flags: bit 0 refused |
+//! | 7 | 1 | flags: bit 0 refused, bit 1 woke |
 //! | 8 | 4 | epoch: switch-overs so far |
 //! | 12 | 4 | receives that were complete on the path that was left when the epoch began |
-//! | 16 | 4 | sends that take a receive and were complete there |
-//! | 20 | 1 | reserved |
+//! | 16 | 5 | reserved |
 //! | 21 | 3 | first PSN that the writer sends in the next life of its default queue pair |
 //! | 24 | 1 | reserved |
 //! | 25 | 3 | the same of its backup queue pair |
@@ -48,7 +47,6 @@ mod field {
     pub(super) const FLAGS: usize = 7;
     pub(super) const EPOCH: usize = 8;
     pub(super) const RECV_COUNT: usize = 12;
-    pub(super) const SENT: usize = 16;
     pub(super) const DEFAULT_PSN: usize = 21;
     pub(super) const BACKUP_PSN: usize = 25;
     pub(super) const RETURNED: usize = 28;
@@ -56,6 +54,7 @@ mod field {
 }
 
 const REFUSED: u8 = 1 << 0;
+const WOKE: u8 = 1 << 1;
 
 /// The secret of a connection: what each end drew for it, that of the end with the lower (GID, QPN) of the default queue pair first.
 ///
@@ -114,12 +113,12 @@ pub struct Status {
     pub recv_on: Side,
     /// Receives that were complete on the path that was left when this epoch began, wrapping.
     pub recv_count: u32,
-    /// Sends that take a receive and were complete there, wrapping.
-    pub sent: u32,
     /// The first PSN that it sends in the next life of its default and of its backup queue pair.
     pub next_psn: [Psn; 2],
     /// The epoch in which its sends went back to the default path; 0 where they never did.
     pub returned: u32,
+    /// The first block of this epoch came with an immediate, for which the reader had a receive of its own.
+    pub woke: bool,
     /// It does not move: what is outstanding must not be sent again.
     pub refused: bool,
 }
@@ -168,9 +167,9 @@ impl Status {
             phase: *phase.ok_or(StatusError::Field("phase"))?,
             recv_on: *recv_on.ok_or(StatusError::Field("path of receives"))?,
             recv_count: be32(bytes, field::RECV_COUNT),
-            sent: be32(bytes, field::SENT),
             next_psn: [field::DEFAULT_PSN, field::BACKUP_PSN].map(|at| Psn::new(be24(bytes, at))),
             returned: be32(bytes, field::RETURNED),
+            woke: bytes[field::FLAGS] & WOKE != 0,
             refused: bytes[field::FLAGS] & REFUSED != 0,
         };
         if status.returned > status.epoch {
@@ -190,10 +189,9 @@ impl Status {
         out[field::VERSION] = Status::VERSION;
         out[field::PHASE] = self.phase as u8;
         out[field::RECV_ON] = self.recv_on as u8;
-        out[field::FLAGS] = if self.refused { REFUSED } else { 0 };
+        out[field::FLAGS] = if self.refused { REFUSED } else { 0 } | if self.woke { WOKE } else { 0 };
         put32(out, field::EPOCH, self.epoch);
         put32(out, field::RECV_COUNT, self.recv_count);
-        put32(out, field::SENT, self.sent);
         put24(out, field::DEFAULT_PSN, self.next_psn[0].value());
         put24(out, field::BACKUP_PSN, self.next_psn[1].value());
         put32(out, field::RETURNED, self.returned);

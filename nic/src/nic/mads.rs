@@ -44,6 +44,12 @@ impl Mads {
     pub(super) fn is_empty(&self) -> bool {
         self.outgoing.is_empty()
     }
+
+    /// Whether one waits for software.
+    #[inline(always)]
+    pub(super) fn has_incoming(&self) -> bool {
+        self.incoming.as_ref().is_some_and(|incoming| !incoming.is_empty())
+    }
 }
 
 impl Nic {

@@ -192,6 +192,11 @@ impl Nic {
         self.shared.regions.reregister(key, pd, buffer, access)
     }
 
+    /// Whether there is a region with this key, not a window.
+    pub fn has_region(&self, key: u32) -> bool {
+        self.shared.regions.is_region(key)
+    }
+
     /// Forgets a region that no window is bound to; its key is refused from now on.
     pub fn dereg_mr(&mut self, key: u32) -> Result<(), MrError> {
         self.shared.regions.deregister(key)

@@ -18,9 +18,9 @@ fn status() -> Status {
         phase: Phase::Fallback,
         recv_on: Side::Backup,
         recv_count: 0x1112_1314,
-        sent: 0x2122_2324,
         next_psn: [Psn::new(0x31_3233), Psn::new(0x41_4243)],
         returned: 2,
+        woke: true,
         refused: true,
     }
 }
@@ -54,8 +54,8 @@ fn the_secret_follows_from_both_nonces_in_their_order() {
 #[test]
 fn fields_of_a_status_block_in_their_places() {
     let expect =
-        hex("534e464f 01020101 00000003 11121314 21222324 00313233 00414243 00000002 00000000000000000000000000000000
-         dcbf56e4adc3635399f1148a11e5c42b");
+        hex("534e464f 01020103 00000003 11121314 00000000 00313233 00414243 00000002 00000000000000000000000000000000
+         99a53d9480cfc346a22e0bc967379fba");
     assert_eq!(block(&status()), expect);
     assert_eq!(Status::parse(&expect, &SECRET), Ok(Some(status())));
 }
@@ -246,16 +246,16 @@ proptest! {
         epoch in 1..=u32::MAX,
         phase in prop::sample::select(Phase::ALL.to_vec()),
         recv_on in prop::sample::select(Side::ALL.to_vec()),
-        counts: (u32, u32),
+        recv_count: u32,
         psns: [u32; 2],
         returned: u32,
+        woke: bool,
         refused: bool,
         secret: [u8; 16],
     ) {
         let next_psn = psns.map(Psn::new);
-        let (recv_count, sent) = counts;
         let returned = returned % epoch;
-        let status = Status { epoch, phase, recv_on, recv_count, sent, next_psn, returned, refused };
+        let status = Status { epoch, phase, recv_on, recv_count, next_psn, returned, woke, refused };
         let mut out = [0xff; Status::LEN];
         status.emit(&secret, &mut out);
         prop_assert_eq!(Status::parse(&out, &secret), Ok(Some(status)));

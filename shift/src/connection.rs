@@ -1,0 +1,160 @@
+//! One connection: what is counted of it from the beginning, and what it has from the time on that it is protected.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use softnic_nic::transports::{SendOp, SendWr};
+use softnic_nic::{Buffer, QpAttr, QpInit};
+use softnic_wire::failover::{BackupQp, Side, Status};
+use softnic_wire::{Instant, Path, Psn, Qpn};
+
+use crate::machine::Machine;
+use crate::work::{Recv, Send, takes_receive};
+
+/// Bytes of the control memory: the peer's status, which it writes, and behind it ours, as it leaves.
+pub(crate) const CONTROL: usize = 2 * Status::LEN;
+
+/// A reliable connection of the default NIC.
+pub(crate) struct Connection {
+    pub(crate) plain: Plain,
+    pub(crate) guard: Option<Box<Guard>>,
+}
+
+/// What every connection has that can be protected.
+pub(crate) struct Plain {
+    pub(crate) qpn: Qpn,
+    /// What the program asked for; its queue pair has room for more, and no send of it is signaled by itself.
+    pub(crate) init: QpInit,
+    /// Messages that take a receive and were given to a NIC; counts round.
+    pub(crate) written: u32,
+    /// Receives that were given to a NIC; counts round.
+    pub(crate) recvs: u32,
+}
+
+impl Connection {
+    pub(crate) fn new(qpn: Qpn, init: &QpInit) -> Connection {
+        Connection { plain: Plain { qpn, init: *init, written: 0, recvs: 0 }, guard: None }
+    }
+}
+
+impl Plain {
+    /// A send as it is given to a NIC: whether it is signaled is in it.
+    #[inline]
+    pub(crate) fn flagged<'w>(&self, wr: &SendWr<'w>) -> SendWr<'w> {
+        let mut wr = *wr;
+        wr.flags.signaled |= self.init.sig_all;
+        wr
+    }
+
+    #[inline]
+    pub(crate) fn count_send(&mut self, op: &SendOp) {
+        self.written = self.written.wrapping_add(u32::from(takes_receive(op)));
+    }
+
+    #[inline]
+    pub(crate) fn count_recv(&mut self) {
+        self.recvs = self.recvs.wrapping_add(1);
+    }
+}
+
+/// A connection that is protected, in its two parts.
+pub(crate) fn parts(connections: &mut [Option<Connection>], at: usize) -> Option<(&mut Plain, &mut Guard)> {
+    let Connection { plain, guard } = connections.get_mut(at)?.as_mut()?;
+    Some((plain, guard.as_deref_mut()?))
+}
+
+/// How far the two ends are with their backup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The peer is asked.
+    Meeting,
+    /// The peer's backup is known, the way there is not.
+    NoPath,
+    /// Both backup queue pairs are connected, as far as we know.
+    Ready,
+    /// It has no backup: as if there was none.
+    Unprotected,
+}
+
+/// A work request at the backup's queue pair.
+pub(crate) struct Sent {
+    /// Its name there.
+    pub(crate) seq: u64,
+    /// The program's, as it was posted; `None` for one of our own.
+    pub(crate) send: Option<Send>,
+}
+
+/// What a protected connection has.
+pub(crate) struct Guard {
+    pub(crate) stage: Stage,
+    /// The attributes of the default's queue pair, as the program set them.
+    pub(crate) attr: QpAttr,
+    pub(crate) backup: Qpn,
+    pub(crate) control: Arc<Buffer>,
+    /// Its key at each NIC.
+    pub(crate) control_keys: [u32; 2],
+    /// The first PSN that we send by the backup.
+    pub(crate) backup_psn: Psn,
+    pub(crate) nonce: [u8; 16],
+    pub(crate) secret: [u8; 16],
+    pub(crate) peer: Option<BackupQp>,
+    pub(crate) path: Option<Path>,
+    /// When to ask the peer again, and how long to wait then.
+    pub(crate) ask_at: Option<Instant>,
+    pub(crate) asked: u32,
+    pub(crate) machine: Machine,
+    /// The queue pair of each side has halted.
+    pub(crate) halted: [bool; 2],
+    /// The epoch of each side's life.
+    pub(crate) made_in: [u32; 2],
+    /// Sends that wait for their side.
+    pub(crate) queue: VecDeque<Send>,
+    /// Receives that wait for a key.
+    pub(crate) recvs: VecDeque<Recv>,
+    /// Sends at the backup's queue pair, also those that completed without a word.
+    pub(crate) at_backup: VecDeque<Sent>,
+    pub(crate) next_seq: u64,
+    /// The fence's name at the backup.
+    pub(crate) fence: Option<u64>,
+    /// How many sends of the default's queue pair will be done when a probe, or the notification, is.
+    pub(crate) probe_at: Option<u32>,
+    pub(crate) notice_at: Option<u32>,
+    /// Receives were moved to the backup, behind the one by which the peer wakes us, and the peer has not been heard since.
+    pub(crate) recv_moved: bool,
+    /// When the last failure was seen, until something goes well again.
+    pub(crate) failed_at: Option<Instant>,
+    /// The peer's key that was asked for, and when to ask again.
+    pub(crate) wanted: Option<(u32, Instant)>,
+}
+
+impl Guard {
+    /// The queue pair of a side.
+    pub(crate) fn qp(&self, default: Qpn, side: Side) -> Qpn {
+        match side {
+            Side::Default => default,
+            Side::Backup => self.backup,
+        }
+    }
+
+    /// The peer's status as it lies in our memory.
+    pub(crate) fn peer_status(&self) -> [u8; Status::LEN] {
+        let mut block = [0; Status::LEN];
+        self.control.read_at(0, &mut block);
+        block
+    }
+
+    /// Whether something may happen to it that no event tells of.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        match self.stage {
+            Stage::Meeting | Stage::NoPath => true,
+            Stage::Ready => !self.machine.is_settled() || !self.queue.is_empty() || !self.recvs.is_empty(),
+            Stage::Unprotected => false,
+        }
+    }
+
+    /// When to look at it although nothing happens.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let wanted = self.wanted.map(|(_, at)| at);
+        [self.ask_at, self.machine.poll_timeout(), wanted].into_iter().flatten().min()
+    }
+}

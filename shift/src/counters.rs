@@ -1,0 +1,53 @@
+//! What failover did: counts, and how long each took.
+
+use std::time::Duration;
+
+/// Times that are kept, at most: the latest.
+const KEPT: usize = 4096;
+
+/// What the failover of a NIC has done so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FailoverCounters {
+    /// Connections that have a backup at both ends.
+    pub protected: u64,
+    /// Connections that went to the other side because the one they used failed.
+    pub failovers: u64,
+    /// Connections whose sends returned to the default side.
+    pub failbacks: u64,
+    /// Connections that ended in errors although they were protected.
+    pub refused: u64,
+    /// Sends that were sent again.
+    pub resubmitted: u64,
+    /// Sends that were not, because the peer had them.
+    pub skipped: u64,
+    /// From each failure to the first completion that went well after it.
+    times: Vec<Duration>,
+    next: usize,
+}
+
+impl FailoverCounters {
+    pub(crate) fn note_time(&mut self, took: Duration) {
+        if self.times.len() < KEPT {
+            self.times.push(took);
+        } else {
+            self.times[self.next % KEPT] = took;
+        }
+        self.next += 1;
+    }
+
+    /// From each failure to the first completion that went well after it; the latest 4096 of them, in no order.
+    pub fn times(&self) -> &[Duration] {
+        &self.times
+    }
+
+    /// Adds what others did.
+    pub fn add(&mut self, other: &FailoverCounters) {
+        self.protected += other.protected;
+        self.failovers += other.failovers;
+        self.failbacks += other.failbacks;
+        self.refused += other.refused;
+        self.resubmitted += other.resubmitted;
+        self.skipped += other.skipped;
+        other.times.iter().for_each(|&took| self.note_time(took));
+    }
+}

@@ -1,0 +1,533 @@
+//! Two NICs of a host as one Node: the default, which programs know, and the backup.
+
+mod access;
+mod meeting;
+mod perform;
+mod progress;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use softnic_nic::transports::memory::{Access, PdId};
+use softnic_nic::transports::qp::{Caps, QpState};
+use softnic_nic::transports::{Completion, CqId, Event};
+use softnic_nic::{Buffer, CqError, Generator, MrError, Nic, ObjectError, QpAttr, QpInit, QpKind};
+use softnic_wire::failover::{RegionAnswer, Side};
+use softnic_wire::{Instant, Layout, Node, Path, Psn, Qpn, TxFrame};
+
+use crate::connection::{CONTROL, Connection, Guard, Stage};
+use crate::counters::FailoverCounters;
+use crate::machine::{Machine, Reason, Refusal, Times};
+
+/// Room in the default's queue pairs for work of our own: a probe or a notification, and the status behind it.
+const OWN_SENDS: u32 = 2;
+/// Where the control memory of connections lies: each has a place of its own, at both NICs.
+const CONTROL_BASE: u64 = 0x5346_0000_0000_0000;
+
+/// How connections are protected.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Config {
+    /// Their times.
+    pub times: Times,
+}
+
+/// Something that only whoever drives the Node can say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// The way from the backup NIC to the peer's, for [`DualNic::set_backup_path`].
+    Path {
+        /// The connection.
+        qpn: Qpn,
+        /// The peer's backup.
+        peer: IpAddr,
+    },
+}
+
+/// Something that happened to a connection, for people and for events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// It has a backup from now on, at this address of the peer.
+    Protected(Qpn, IpAddr),
+    /// It has none.
+    Unprotected(Qpn, ProtectError),
+    /// Its sends go by this side from now on.
+    Moved(Qpn, Side, Reason),
+    /// It ends in errors.
+    Failed(Qpn, Refusal),
+}
+
+/// Why a connection has no backup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum ProtectError {
+    /// There is no backup NIC.
+    #[error("there is no backup")]
+    NoBackup,
+    /// Only reliable connections with receives of their own are protected.
+    #[error("only reliable connections without a shared receive queue are protected")]
+    Kind,
+    /// It is not connected.
+    #[error("the queue pair is not connected")]
+    State,
+    /// The backup has no protection domain, address, number or memory for it.
+    #[error("the backup cannot have a queue pair like it")]
+    Resources,
+    /// The backup's links carry shorter packets.
+    #[error("the path MTU of the connection is longer than the backup's")]
+    Mtu,
+    /// The backup has no address of the connection's IP version.
+    #[error("the backup has no address of the connection's IP version")]
+    NoAddress,
+    /// Both ends of the connection are on this NIC.
+    #[error("both ends are on this NIC")]
+    Loopback,
+    /// The peer has no backup, or knows nothing of such.
+    #[error("the peer has no backup")]
+    Peer,
+    /// The peer protects connections in another way.
+    #[error("the peer protects its connections in another way")]
+    Mode,
+}
+
+/// A region of the default NIC at the backup.
+#[derive(Debug, Clone, Copy)]
+struct ShadowRegion {
+    addr: u64,
+    len: u64,
+    key: u32,
+}
+
+/// The second NIC, and what is known of connections.
+struct Backup {
+    nic: Nic,
+    config: Config,
+    random: Box<dyn Generator>,
+    /// Where everything at the backup completes: it is taken from there at once.
+    send_cq: CqId,
+    recv_cq: CqId,
+    room: [usize; 2],
+    pds: HashMap<PdId, PdId>,
+    regions: BTreeMap<u32, ShadowRegion>,
+    /// Keys of peers' regions: at their backup.
+    remote_keys: HashMap<(IpAddr, u32), u32>,
+    connections: Vec<Option<Connection>>,
+    by_qpn: HashMap<Qpn, usize>,
+    by_backup: HashMap<Qpn, usize>,
+    /// Connections that have to be looked at whenever a frame came.
+    unsettled: Vec<usize>,
+    /// The name of receives of our own.
+    own_wr_id: u64,
+    /// Something happened that connections may have to know of.
+    due: bool,
+    /// The next frame of the backup may be the one that says how receives are to lie there.
+    wary: bool,
+    /// Queue pairs that halted, and ports that changed.
+    failures: Vec<(Side, Event)>,
+    timer: Option<Instant>,
+    requests: VecDeque<Request>,
+    notices: VecDeque<Notice>,
+    events: VecDeque<Event>,
+    counters: FailoverCounters,
+}
+
+/// The default NIC, and a backup where there is one.
+pub struct DualNic {
+    /// The default: where programs have their objects.
+    pub nic: Nic,
+    backup: Option<Box<Backup>>,
+}
+
+impl DualNic {
+    /// The wire port of the backup, behind that of the default.
+    pub const BACKUP: usize = Nic::WIRE + 1;
+
+    /// A NIC without a backup.
+    pub fn single(nic: Nic) -> DualNic {
+        DualNic { nic, backup: None }
+    }
+
+    /// A NIC and its backup. Nonces, PSNs and keys of control memory come from `random`.
+    pub fn new(mut nic: Nic, mut backup: Nic, config: Config, mut random: Box<dyn Generator>) -> DualNic {
+        let (send_cq, recv_cq) = (backup.create_cq(0), backup.create_cq(0));
+        nic.take_mads(true);
+        backup.take_mads(true);
+        let own_wr_id = u64::from(random.next_u32()) << 32 | u64::from(random.next_u32());
+        let backup = Backup {
+            nic: backup,
+            config,
+            random,
+            send_cq,
+            recv_cq,
+            room: [0; 2],
+            pds: HashMap::new(),
+            regions: BTreeMap::new(),
+            remote_keys: HashMap::new(),
+            connections: Vec::new(),
+            by_qpn: HashMap::new(),
+            by_backup: HashMap::new(),
+            unsettled: Vec::new(),
+            own_wr_id,
+            due: false,
+            wary: false,
+            failures: Vec::new(),
+            timer: None,
+            requests: VecDeque::new(),
+            notices: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: FailoverCounters::default(),
+        };
+        DualNic { nic, backup: Some(Box::new(backup)) }
+    }
+
+    /// The backup, if there is one.
+    pub fn backup(&mut self) -> Option<&mut Nic> {
+        self.backup.as_mut().map(|backup| &mut backup.nic)
+    }
+
+    /// What failover did so far.
+    pub fn failover_counters(&self) -> Option<&FailoverCounters> {
+        self.backup.as_ref().map(|backup| &backup.counters)
+    }
+
+    /// Something that the Node needs to know.
+    pub fn poll_request(&mut self) -> Option<Request> {
+        self.backup.as_mut()?.requests.pop_front()
+    }
+
+    /// Something that happened to a connection.
+    pub fn poll_notice(&mut self) -> Option<Notice> {
+        self.backup.as_mut()?.notices.pop_front()
+    }
+
+    /// The next event for the program: those of the default NIC, without what failover takes care of.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        let Some(backup) = &mut self.backup else { return self.nic.poll_event() };
+        while let Some(event) = self.nic.poll_event() {
+            backup.take_event(Side::Default, event);
+        }
+        backup.events.pop_front()
+    }
+
+    /// The oldest completion of a queue of the default NIC. What became of work of our own is not told.
+    pub fn poll_cq(&mut self, cq: CqId) -> Result<Option<Completion>, CqError> {
+        let own = self.backup.as_ref().map(|backup| backup.own_wr_id);
+        loop {
+            match self.nic.poll_cq(cq)? {
+                Some(completion) if Some(completion.wr_id) == own => {}
+                completion => return Ok(completion),
+            }
+        }
+    }
+
+    // ---- shadows: what the default has, at the backup ----
+
+    /// A protection domain of the default has one at the backup from now on.
+    pub fn shadow_pd(&mut self, pd: PdId) {
+        if let Some(backup) = &mut self.backup
+            && !backup.pds.contains_key(&pd)
+        {
+            let shadow = backup.nic.alloc_pd();
+            backup.pds.insert(pd, shadow);
+        }
+    }
+
+    /// It is gone.
+    pub fn forget_pd(&mut self, pd: PdId) {
+        if let Some(backup) = &mut self.backup
+            && let Some(shadow) = backup.pds.remove(&pd)
+        {
+            // Where something is still in it, it goes with the NIC.
+            let _ = backup.nic.dealloc_pd(shadow);
+        }
+    }
+
+    /// A region of the default is registered at the backup, too; its key there. Several NICs that are one device have the same: all but the
+    /// first take it from there (`key`).
+    ///
+    /// # Errors
+    /// As [`Nic::reg_mr`].
+    pub fn shadow_mr(
+        &mut self,
+        default: u32,
+        pd: PdId,
+        buffer: &Arc<Buffer>,
+        access: Access,
+        key: Option<u32>,
+    ) -> Result<u32, MrError> {
+        let backup = self.backup.as_mut().ok_or(MrError::NoSuchPd)?;
+        let pd = *backup.pds.get(&pd).ok_or(MrError::NoSuchPd)?;
+        let key = match key {
+            None => backup.nic.reg_mr(pd, buffer, access)?,
+            Some(key) => backup.nic.reg_mr_as(key, pd, buffer, access)?,
+        };
+        backup.regions.insert(default, ShadowRegion { addr: buffer.addr(), len: buffer.len() as u64, key });
+        // Work may have waited for it.
+        backup.due = true;
+        Ok(key)
+    }
+
+    /// The region is gone.
+    pub fn forget_mr(&mut self, default: u32) {
+        if let Some(backup) = &mut self.backup
+            && let Some(region) = backup.regions.remove(&default)
+        {
+            let _ = backup.nic.dereg_mr(region.key);
+        }
+    }
+
+    // ---- connections ----
+
+    /// Makes a queue pair of the default NIC. One that can be protected counts its messages from now on.
+    ///
+    /// # Errors
+    /// As [`Nic::create_qp`].
+    pub fn create_qp(&mut self, init: &QpInit) -> Result<Qpn, ObjectError> {
+        let Some(backup) = self.backup.as_mut().filter(|_| init.kind() == QpKind::Rc && init.srq.is_none()) else {
+            return self.nic.create_qp(init);
+        };
+        let caps = Caps { max_send_wr: (init.caps.max_send_wr + OWN_SENDS).min(softnic_nic::MAX_WR), ..init.caps };
+        let qpn = self.nic.create_qp(&QpInit { caps, sig_all: false, halt_on_retry_exceeded: true, ..*init })?;
+        let at = backup.connections.iter().position(Option::is_none).unwrap_or(backup.connections.len());
+        let connection = Some(Connection::new(qpn, init));
+        match backup.connections.get_mut(at) {
+            Some(place) => *place = connection,
+            None => backup.connections.push(connection),
+        }
+        backup.by_qpn.insert(qpn, at);
+        Ok(qpn)
+    }
+
+    /// Destroys a queue pair of the default NIC, and the one at the backup.
+    ///
+    /// # Errors
+    /// As [`Nic::destroy_qp`].
+    pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), ObjectError> {
+        self.nic.destroy_qp(qpn)?;
+        if let Some(backup) = &mut self.backup
+            && let Some(at) = backup.by_qpn.remove(&qpn)
+            && let Some(guard) = backup.connections[at].take().and_then(|connection| connection.guard)
+        {
+            backup.drop_guard(&mut self.nic, at, &guard);
+        }
+        Ok(())
+    }
+
+    /// A connected queue pair gets one at the backup, and the peer is asked for its own.
+    ///
+    /// # Errors
+    /// Why it has none. It works as ever.
+    pub fn protect(&mut self, now: Instant, qpn: Qpn) -> Result<(), ProtectError> {
+        let backup = self.backup.as_mut().ok_or(ProtectError::NoBackup)?;
+        let at = *backup.by_qpn.get(&qpn).ok_or(ProtectError::Kind)?;
+        let (_, attr) = self.nic.query_qp(qpn).ok_or(ProtectError::State)?;
+        if self.nic.qp_state(qpn) != Some(QpState::ReadyToSend) {
+            return Err(ProtectError::State);
+        }
+        let guard = backup.make_guard(&mut self.nic, at, &attr, now)?;
+        let Some(connection) = &mut backup.connections[at] else { return Err(ProtectError::Kind) };
+        if let Some(old) = connection.guard.replace(Box::new(guard)) {
+            backup.drop_guard(&mut self.nic, at, &old);
+        }
+        backup.unsettle(at);
+        backup.due = true;
+        Ok(())
+    }
+
+    /// The way to the peer's backup, as [`DualNic::poll_request`] asked for it; without one there is no protection.
+    pub fn set_backup_path(&mut self, now: Instant, qpn: Qpn, path: Option<Path>) {
+        let DualNic { nic, backup: Some(backup) } = self else { return };
+        if let Some(&at) = backup.by_qpn.get(&qpn) {
+            backup.set_path(nic, now, at, path);
+        }
+    }
+
+    /// Whether a connection has a backup at both ends.
+    pub fn is_protected(&self, qpn: Qpn) -> bool {
+        let Some(backup) = &self.backup else { return false };
+        backup.by_qpn.get(&qpn).is_some_and(|&at| backup.guard(at).is_some_and(|guard| guard.stage == Stage::Ready))
+    }
+
+    /// Where the sends of a connection are, and why; `None` where it has no backup.
+    pub fn machine(&self, qpn: Qpn) -> Option<&Machine> {
+        let backup = self.backup.as_ref()?;
+        backup.guard(*backup.by_qpn.get(&qpn)?).map(|guard| &guard.machine)
+    }
+}
+
+impl Backup {
+    fn guard(&self, at: usize) -> Option<&Guard> {
+        self.connections.get(at)?.as_ref()?.guard.as_deref()
+    }
+
+    /// A region of the default as the backup knows it, for a peer that asks.
+    fn region(&self, rkey: u32) -> Option<RegionAnswer> {
+        let ShadowRegion { addr, len, key } = *self.regions.get(&rkey)?;
+        Some(RegionAnswer { addr, len, backup_rkey: key })
+    }
+
+    fn unsettle(&mut self, at: usize) {
+        if !self.unsettled.contains(&at) {
+            self.unsettled.push(at);
+        }
+    }
+
+    fn draw_bytes<const N: usize>(&mut self) -> [u8; N] {
+        std::array::from_fn(|_| (self.random.next_u32() >> 8) as u8)
+    }
+
+    /// Makes what a connection needs at both NICs.
+    fn make_guard(&mut self, nic: &mut Nic, at: usize, attr: &QpAttr, now: Instant) -> Result<Guard, ProtectError> {
+        let Some(Some(Connection { plain, .. })) = self.connections.get(at) else { return Err(ProtectError::Kind) };
+        let init = plain.init;
+        let path = attr.path.ok_or(ProtectError::State)?;
+        let (own, peer) = (path.addresses.src(), path.addresses.dst());
+        if nic.port().addresses.contains(&peer) {
+            return Err(ProtectError::Loopback);
+        }
+        let port = self.nic.port();
+        if !port.addresses.iter().any(|address| address.is_ipv4() == own.is_ipv4()) {
+            return Err(ProtectError::NoAddress);
+        }
+        if attr.mtu.is_some_and(|mtu| mtu > port.mtu) {
+            return Err(ProtectError::Mtu);
+        }
+        let pd = *self.pds.get(&init.pd).ok_or(ProtectError::Resources)?;
+        // A receive of our own waits there, and statuses and fences go by the same queue.
+        let grown = |wr: u32| (wr + OWN_SENDS).min(softnic_nic::MAX_WR);
+        let caps =
+            Caps { max_send_wr: grown(init.caps.max_send_wr), max_recv_wr: grown(init.caps.max_recv_wr), ..init.caps };
+        let shadow = QpInit {
+            pd,
+            send_cq: self.send_cq,
+            recv_cq: self.recv_cq,
+            caps,
+            sig_all: false,
+            halt_on_retry_exceeded: true,
+            ..init
+        };
+        let backup = self.nic.create_qp(&shadow).map_err(|_| ProtectError::Resources)?;
+        self.room[0] += caps.max_send_wr as usize;
+        self.room[1] += caps.max_recv_wr as usize;
+        let _ = self.nic.resize_cq(self.send_cq, self.room[0]);
+        let _ = self.nic.resize_cq(self.recv_cq, self.room[1]);
+        let control = Buffer::new(CONTROL_BASE + (at * CONTROL) as u64, CONTROL);
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let control_keys = [
+            self.register_control(|key| nic.reg_mr_as(key, init.pd, &control, access)),
+            self.nic.reg_mr(pd, &control, access),
+        ];
+        let (nonce, psn) = (self.draw_bytes(), Psn::new(self.random.next_u32()));
+        self.by_backup.insert(backup, at);
+        let [Ok(of_default), Ok(of_backup)] = control_keys else { return Err(ProtectError::Resources) };
+        Ok(Guard {
+            stage: Stage::Meeting,
+            attr: *attr,
+            backup,
+            control,
+            control_keys: [of_default, of_backup],
+            backup_psn: psn,
+            nonce,
+            secret: [0; 16],
+            peer: None,
+            path: None,
+            ask_at: Some(now),
+            asked: 0,
+            machine: Machine::new(self.config.times),
+            halted: [false; 2],
+            made_in: [0; 2],
+            queue: VecDeque::new(),
+            recvs: VecDeque::new(),
+            at_backup: VecDeque::new(),
+            next_seq: 0,
+            fence: None,
+            probe_at: None,
+            notice_at: None,
+            recv_moved: false,
+            failed_at: None,
+            wanted: None,
+        })
+    }
+
+    /// Registers control memory at the default under a key that we draw: what the NIC draws itself is the program's.
+    fn register_control(&mut self, mut register: impl FnMut(u32) -> Result<u32, MrError>) -> Result<u32, MrError> {
+        const TRIES: usize = 16;
+        let mut done = Err(MrError::NoKeys);
+        for _ in 0..TRIES {
+            done = register(self.random.next_u32());
+            if done.is_ok() {
+                break;
+            }
+        }
+        done
+    }
+
+    /// Gives back what a connection had at both NICs.
+    fn drop_guard(&mut self, nic: &mut Nic, at: usize, guard: &Guard) {
+        self.by_backup.remove(&guard.backup);
+        self.unsettled.retain(|&other| other != at);
+        let _ = self.nic.destroy_qp(guard.backup);
+        let _ = self.nic.dereg_mr(guard.control_keys[1]);
+        let _ = nic.dereg_mr(guard.control_keys[0]);
+    }
+}
+
+impl Node for DualNic {
+    #[inline]
+    fn handle_frame(&mut self, now: Instant, port: usize, frame: &mut [u8]) {
+        match &mut self.backup {
+            None => self.nic.handle_frame(now, port, frame),
+            Some(backup) if port == DualNic::BACKUP => {
+                backup.nic.handle_frame(now, Nic::WIRE, frame);
+                backup.on_frame(&mut self.nic, now);
+            }
+            Some(backup) => {
+                backup.due |= !backup.unsettled.is_empty();
+                self.nic.handle_frame(now, port, frame);
+            }
+        }
+    }
+
+    #[inline]
+    fn handle_located(&mut self, now: Instant, port: usize, frame: &mut [u8], layout: Layout) {
+        match &mut self.backup {
+            None => self.nic.handle_located(now, port, frame, layout),
+            Some(backup) if port == DualNic::BACKUP => {
+                backup.nic.handle_located(now, Nic::WIRE, frame, layout);
+                backup.on_frame(&mut self.nic, now);
+            }
+            Some(backup) => {
+                backup.due |= !backup.unsettled.is_empty();
+                self.nic.handle_located(now, port, frame, layout);
+            }
+        }
+    }
+
+    #[inline]
+    fn poll_transmit(&mut self, now: Instant, port: usize, tx: &mut TxFrame<'_>) -> bool {
+        match &mut self.backup {
+            None => self.nic.poll_transmit(now, port, tx),
+            Some(backup) => {
+                if backup.due || self.nic.has_news() {
+                    backup.progress(&mut self.nic, now);
+                }
+                match port {
+                    DualNic::BACKUP => backup.nic.poll_transmit(now, Nic::WIRE, tx),
+                    port => self.nic.poll_transmit(now, port, tx),
+                }
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let Some(backup) = &self.backup else { return self.nic.poll_timeout() };
+        [self.nic.poll_timeout(), backup.nic.poll_timeout(), backup.timer].into_iter().flatten().min()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.nic.handle_timeout(now);
+        if let Some(backup) = &mut self.backup {
+            backup.nic.handle_timeout(now);
+            backup.progress(&mut self.nic, now);
+        }
+    }
+}

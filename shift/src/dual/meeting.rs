@@ -1,0 +1,255 @@
+//! The two ends of a connection tell each other of their backups, and ask for each other's keys: by MADs between their QP1s.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use softnic_nic::transports::qp::QpState;
+use softnic_nic::{Nic, QpAttr, ReceivedMad};
+use softnic_wire::failover::{BackupQp, Side, connection_secret};
+use softnic_wire::mad::failover::{FAILOVER_HELLO, FAILOVER_REGION, Hello, Mode, Readiness, RegionQuery, VERSION};
+use softnic_wire::mad::vendor::Kind;
+use softnic_wire::mad::{self, MAD_LEN, Status as MadStatus};
+use softnic_wire::{Instant, Path, Qpn};
+
+use super::perform::settings_of;
+use super::{Backup, Notice, ProtectError, Request};
+use crate::connection::{Guard, Plain, Stage, parts};
+
+/// How long the first question waits for an answer; each further one waits twice as long, up to the longest.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// Questions without any answer after which the peer has no backup.
+const SILENCE: u32 = 12;
+/// How long an answer about a key is waited for.
+const KEY_WAIT: Duration = Duration::from_millis(20);
+
+impl Backup {
+    /// Asks the peer, if it is time.
+    pub(super) fn meet(&mut self, nic: &mut Nic, now: Instant, at: usize) {
+        let gid = self.nic.port().addresses.clone();
+        let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
+        if guard.stage != Stage::Meeting || guard.ask_at.is_none_or(|at| now < at) {
+            return;
+        }
+        let Some(path) = guard.attr.path else { return };
+        if guard.asked == SILENCE {
+            return self.unprotect(at, ProtectError::Peer);
+        }
+        let mut mad = [0; MAD_LEN];
+        hello(plain, guard, &gid, Kind::Offer, u64::from(plain.qpn.value())).emit(&mut mad);
+        nic.post_mad(Nic::WIRE, &path, &mad);
+        guard.ask_at = Some(now + (FIRST_WAIT * 2u32.saturating_pow(guard.asked)).min(LONGEST_WAIT));
+        guard.asked += 1;
+    }
+
+    /// A MAD about failover came to QP1 of one of our NICs.
+    pub(super) fn handle_mad(&mut self, nic: &mut Nic, now: Instant, side: Side, received: &ReceivedMad) {
+        let Ok(header) = mad::Repr::parse(&received.mad) else { return };
+        if header.method == mad::Method::GET_RESP && header.status != MadStatus::SUCCESS {
+            // The peer knows nothing of all this. The transaction id ends with our queue pair's number.
+            let qpn = Qpn::new(header.transaction_id as u32 & 0x00ff_ffff);
+            if let Some(&at) = self.by_qpn.get(&qpn)
+                && self.is_peer(at, side, received.src)
+                && self.guard(at).is_some_and(|guard| guard.stage == Stage::Meeting)
+            {
+                self.unprotect(at, ProtectError::Peer);
+            }
+            return;
+        }
+        match header.attribute_id {
+            FAILOVER_HELLO => self.handle_hello(nic, received),
+            FAILOVER_REGION => self.handle_region(nic, now, side, received),
+            _ => {}
+        }
+    }
+
+    /// Whether an address is the one of a connection's peer at a side.
+    fn is_peer(&self, at: usize, side: Side, src: IpAddr) -> bool {
+        let Some(guard) = self.guard(at) else { return false };
+        match side {
+            Side::Default => guard.attr.path.is_some_and(|path| path.addresses.dst() == src),
+            Side::Backup => guard.peer.is_some_and(|peer| address_of(&peer) == src),
+        }
+    }
+
+    fn handle_hello(&mut self, nic: &mut Nic, received: &ReceivedMad) {
+        let Ok(theirs) = Hello::parse(&received.mad) else { return };
+        let gid = self.nic.port().addresses.clone();
+        let at = self.by_qpn.get(&theirs.receiver_qpn).copied();
+        let known = at.filter(|&at| self.is_peer(at, Side::Default, received.src));
+        if theirs.kind == Kind::Offer {
+            let answer = match known.and_then(|at| parts(&mut self.connections, at)) {
+                Some((plain, guard)) => {
+                    let kind = Kind::Answer(MadStatus::SUCCESS);
+                    hello(plain, guard, &gid, kind, theirs.transaction_id)
+                }
+                // It is not protected yet, or never: which of both we may not know.
+                None => Hello {
+                    kind: Kind::Answer(MadStatus::SUCCESS),
+                    sender_qpn: theirs.receiver_qpn,
+                    receiver_qpn: theirs.sender_qpn,
+                    readiness: if at.is_some() { Readiness::NotYet } else { Readiness::None },
+                    nonce: [0; 16],
+                    backup: None,
+                    ..theirs
+                },
+            };
+            let mut mad = [0; MAD_LEN];
+            answer.emit(&mut mad);
+            if let Some(path) = nic.path_to(received.src, received.src_mac, theirs.receiver_qpn.value()) {
+                nic.post_mad(Nic::WIRE, &path, &mad);
+            }
+        }
+        let Some(at) = known else { return };
+        let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
+        let fits = guard.attr.dest_qp == Some(theirs.sender_qpn);
+        if guard.stage != Stage::Meeting || !fits {
+            return;
+        }
+        match (theirs.mode, theirs.readiness, theirs.backup) {
+            (Mode::Other(_), ..) => self.unprotect(at, ProtectError::Mode),
+            (_, Readiness::None, _) => self.unprotect(at, ProtectError::Peer),
+            // It is there: it is asked as long as it takes.
+            (_, Readiness::NotYet, _) | (_, _, None) => guard.asked = guard.asked.min(SILENCE / 2),
+            (Mode::Shift, Readiness::Ready, Some(peer)) => {
+                let Some(path) = guard.attr.path else { return };
+                let ours = (path.addresses.src(), plain.qpn);
+                let other = (path.addresses.dst(), theirs.sender_qpn);
+                let nonces = if ours < other { [guard.nonce, theirs.nonce] } else { [theirs.nonce, guard.nonce] };
+                guard.secret = connection_secret(nonces);
+                guard.peer = Some(peer);
+                (guard.stage, guard.ask_at) = (Stage::NoPath, None);
+                self.requests.push_back(Request::Path { qpn: plain.qpn, peer: address_of(&peer) });
+            }
+        }
+    }
+
+    /// The way to the peer's backup is known, or there is none.
+    pub(super) fn set_path(&mut self, nic: &mut Nic, now: Instant, at: usize, path: Option<Path>) {
+        let Backup { nic: backup, connections, .. } = self;
+        let Some((plain, guard)) = parts(connections, at) else { return };
+        let (Stage::NoPath, Some(peer)) = (guard.stage, guard.peer) else { return };
+        let Some(path) = path else { return self.unprotect(at, ProtectError::NoAddress) };
+        guard.path = Some(path);
+        let mut settings = settings_of(&guard.attr);
+        (settings.path, settings.dest_qp) = (Some(path), peer.qpn);
+        (settings.sq_psn, settings.rq_psn) = (guard.backup_psn, peer.psn);
+        settings.port = 1;
+        let reset = QpAttr { state: Some(QpState::Reset), ..QpAttr::default() };
+        let made = backup.modify_qp(guard.backup, &reset).and_then(|()| backup.connect(guard.backup, &settings));
+        if made.is_err() {
+            return self.unprotect(at, ProtectError::Resources);
+        }
+        guard.stage = Stage::Ready;
+        let qpn = plain.qpn;
+        self.await_peer(at);
+        self.counters.protected += 1;
+        self.notices.push_back(Notice::Protected(qpn, address_of(&peer)));
+        // The peer may have been faster, and its status be there.
+        self.look_at(nic, now, at);
+    }
+
+    /// A connection stays without a backup.
+    fn unprotect(&mut self, at: usize, why: ProtectError) {
+        let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
+        (guard.stage, guard.ask_at) = (Stage::Unprotected, None);
+        self.notices.push_back(Notice::Unprotected(plain.qpn, why));
+    }
+
+    /// Asks the peer for a key that a send waits for, if it is time.
+    pub(super) fn ask_for_key(&mut self, now: Instant, at: usize) {
+        let Backup { nic: backup, connections, .. } = self;
+        let Some((plain, guard)) = parts(connections, at) else { return };
+        let (Some((rkey, when)), Some(path)) = (guard.wanted, guard.path) else { return };
+        let Some(receiver_qpn) = guard.attr.dest_qp.filter(|_| when <= now) else { return };
+        guard.wanted = Some((rkey, now + KEY_WAIT));
+        let transaction_id = u64::from(rkey) << 32 | u64::from(plain.qpn.value());
+        let (kind, sender_qpn) = (Kind::Offer, plain.qpn);
+        let query = RegionQuery {
+            transaction_id,
+            kind,
+            version: VERSION,
+            sender_qpn,
+            receiver_qpn,
+            rkey,
+            answer: None,
+            pending: false,
+        };
+        let mut mad = [0; MAD_LEN];
+        query.emit(&mut mad);
+        backup.post_mad(Nic::WIRE, &path, &mad);
+    }
+
+    fn handle_region(&mut self, nic: &mut Nic, now: Instant, side: Side, received: &ReceivedMad) {
+        let Ok(query) = RegionQuery::parse(&received.mad) else { return };
+        let Some(&at) = self.by_qpn.get(&query.receiver_qpn) else { return };
+        if !self.is_peer(at, side, received.src) {
+            return;
+        }
+        if query.kind == Kind::Offer {
+            let answer = self.region(query.rkey);
+            // One that the default has and the backup has not is on its way.
+            let pending = answer.is_none() && nic.has_region(query.rkey);
+            let (sender_qpn, receiver_qpn) = (query.receiver_qpn, query.sender_qpn);
+            let kind = Kind::Answer(MadStatus::SUCCESS);
+            let reply = RegionQuery { kind, sender_qpn, receiver_qpn, answer, pending, ..query };
+            let mut mad = [0; MAD_LEN];
+            reply.emit(&mut mad);
+            let of = if side == Side::Default { nic } else { &mut self.nic };
+            if let Some(path) = of.path_to(received.src, received.src_mac, sender_qpn.value()) {
+                of.post_mad(Nic::WIRE, &path, &mad);
+            }
+            return;
+        }
+        let Some((_, guard)) = parts(&mut self.connections, at) else { return };
+        if guard.wanted.is_none_or(|(rkey, _)| rkey != query.rkey) || query.pending {
+            return;
+        }
+        guard.wanted = None;
+        let peer = guard.attr.path.map(|path| path.addresses.dst());
+        match (query.answer, peer) {
+            (Some(region), Some(peer)) => {
+                self.remote_keys.insert((peer, query.rkey), region.backup_rkey);
+            }
+            _ => guard.machine.fail(crate::machine::Refusal::Key),
+        }
+        self.look_at(nic, now, at);
+    }
+}
+
+/// What we tell of our backup.
+fn hello(plain: &Plain, guard: &Guard, gids: &[IpAddr], kind: Kind, transaction_id: u64) -> Hello {
+    let own = guard.attr.path.map(|path| path.addresses.src());
+    let gid = gids.iter().find(|gid| own.is_some_and(|own| own.is_ipv4() == gid.is_ipv4()));
+    let backup = gid.zip(guard.attr.mtu).map(|(&gid, mtu)| BackupQp {
+        gid: mapped(gid),
+        qpn: guard.backup,
+        psn: guard.backup_psn,
+        mtu,
+        control_addr: guard.control.addr(),
+        control_keys: guard.control_keys,
+    });
+    let unprotected = guard.stage == Stage::Unprotected;
+    Hello {
+        transaction_id,
+        kind,
+        version: VERSION,
+        sender_qpn: plain.qpn,
+        receiver_qpn: guard.attr.dest_qp.unwrap_or(Qpn::new(0)),
+        mode: Mode::Shift,
+        readiness: if unprotected { Readiness::None } else { Readiness::Ready },
+        nonce: guard.nonce,
+        backup: backup.filter(|_| !unprotected),
+    }
+}
+
+fn mapped(address: IpAddr) -> std::net::Ipv6Addr {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
+fn address_of(peer: &BackupQp) -> IpAddr {
+    peer.gid.to_canonical()
+}

@@ -1,0 +1,238 @@
+//! What happened to both NICs since the last look, and what follows from it for each connection.
+
+use softnic_nic::Nic;
+use softnic_nic::transports::planted::{Bug, planted};
+use softnic_nic::transports::qp::QpState;
+use softnic_nic::transports::{Completion, Event, Status as WcStatus};
+use softnic_wire::Instant;
+use softnic_wire::failover::{Phase, Side, Status};
+
+use super::Backup;
+use crate::connection::{Guard, Stage, parts};
+use crate::machine::{Reason, Refusal};
+
+impl Backup {
+    /// An event of a NIC: for the program, or for us.
+    pub(super) fn take_event(&mut self, side: Side, event: Event) {
+        match event {
+            Event::QpHalted(..) | Event::PortErr | Event::PortActive => {
+                self.failures.push((side, event));
+                self.due = true;
+            }
+            // The backup's objects are ours; its end is seen by its completions.
+            _ if side == Side::Backup => {}
+            event => self.events.push_back(event),
+        }
+    }
+
+    /// A frame came in at the backup.
+    #[inline]
+    pub(super) fn on_frame(&mut self, nic: &mut Nic, now: Instant) {
+        self.due = true;
+        if self.wary {
+            self.progress(nic, now);
+        }
+    }
+
+    /// Looks at everything.
+    pub(super) fn progress(&mut self, nic: &mut Nic, now: Instant) {
+        self.due = false;
+        while let Some(event) = nic.poll_event() {
+            self.take_event(Side::Default, event);
+        }
+        while let Some(event) = self.nic.poll_event() {
+            self.take_event(Side::Backup, event);
+        }
+        for (side, event) in std::mem::take(&mut self.failures) {
+            self.handle_failure(nic, now, side, event);
+        }
+        self.due = false;
+        while let Some(mad) = nic.poll_mad() {
+            self.handle_mad(nic, now, Side::Default, &mad);
+        }
+        while let Some(mad) = self.nic.poll_mad() {
+            self.handle_mad(nic, now, Side::Backup, &mad);
+        }
+        while let Ok(Some(completion)) = self.nic.poll_cq(self.send_cq) {
+            self.take_send(nic, now, &completion);
+        }
+        while let Ok(Some(completion)) = self.nic.poll_cq(self.recv_cq) {
+            self.take_recv(nic, now, &completion);
+        }
+        for at in std::mem::take(&mut self.unsettled) {
+            self.look_at(nic, now, at);
+            if self.guard(at).is_some_and(Guard::is_unsettled) {
+                self.unsettle(at);
+            }
+        }
+        let timers = self.unsettled.iter().filter_map(|&at| self.guard(at)?.poll_timeout());
+        self.timer = timers.min();
+        self.wary = self.unsettled.iter().any(|&at| self.guard(at).is_some_and(|guard| guard.recv_moved));
+    }
+
+    /// A queue pair halted, or a port is down or up.
+    fn handle_failure(&mut self, nic: &mut Nic, now: Instant, side: Side, event: Event) {
+        match event {
+            Event::QpHalted(qpn, status) => {
+                let at = match side {
+                    Side::Default => self.by_qpn.get(&qpn),
+                    Side::Backup => self.by_backup.get(&qpn),
+                };
+                let Some(&at) = at else { return };
+                match parts(&mut self.connections, at) {
+                    Some((_, guard)) if guard.stage == Stage::Ready && status == WcStatus::RetryExcErr => {
+                        guard.halted[side as usize] = true;
+                        guard.failed_at.get_or_insert(now);
+                        guard.machine.on_failure(now, side, Reason::Retries);
+                        self.perform(nic, now, at);
+                    }
+                    // Without a backup, or because the peer posts no receives: as if there was none.
+                    _ => self.let_fail(nic, now, at),
+                }
+            }
+            Event::PortErr => {
+                for at in 0..self.connections.len() {
+                    if let Some((_, guard)) = parts(&mut self.connections, at)
+                        && guard.stage == Stage::Ready
+                    {
+                        guard.machine.on_failure(now, side, Reason::Port);
+                        self.perform(nic, now, at);
+                    }
+                }
+                let other_is_up = match side {
+                    Side::Default => self.nic.is_up(),
+                    Side::Backup => nic.is_up(),
+                };
+                // The port is what both are: it is down when no way is left.
+                if !other_is_up {
+                    self.events.push_back(Event::PortErr);
+                }
+            }
+            Event::PortActive if self.told_port_down() => self.events.push_back(Event::PortActive),
+            _ => {}
+        }
+    }
+
+    /// Whether the program was told that no way is left, and not yet that there is one again.
+    fn told_port_down(&self) -> bool {
+        self.events.iter().rev().find(|event| matches!(event, Event::PortErr | Event::PortActive))
+            == Some(&Event::PortErr)
+    }
+
+    /// A queue pair of the default halted that has no backup: its work is flushed as ever.
+    fn let_fail(&mut self, nic: &mut Nic, now: Instant, at: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(at) else { return };
+        match &mut connection.guard {
+            Some(guard) if guard.stage == Stage::Ready => {
+                guard.machine.fail(Refusal::Peer);
+                self.perform(nic, now, at);
+            }
+            _ => {
+                let error = softnic_nic::QpAttr { state: Some(QpState::Error), ..softnic_nic::QpAttr::default() };
+                let _ = nic.modify_qp(connection.plain.qpn, &error);
+            }
+        }
+    }
+
+    /// A send at the backup ended.
+    fn take_send(&mut self, nic: &mut Nic, now: Instant, completion: &Completion) {
+        let Some(&at) = self.by_backup.get(&completion.qpn) else { return };
+        let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
+        let mut ended = None;
+        while guard.at_backup.front().is_some_and(|sent| sent.seq <= completion.wr_id) {
+            ended = guard.at_backup.pop_front();
+        }
+        let went_well = completion.status == WcStatus::Success;
+        if let Some(send) = ended.and_then(|sent| sent.send)
+            && (send.flags.signaled || !went_well)
+        {
+            let qpn = if planted(Bug::ShiftQpn) { completion.qpn } else { plain.qpn };
+            let own = Completion { wr_id: send.wr_id, qpn, ..*completion };
+            let _ = nic.push_completion(plain.init.send_cq, own);
+        }
+        if went_well {
+            if let Some(at) = guard.failed_at.take() {
+                self.counters.note_time(now - at);
+            }
+            if guard.fence.is_some_and(|fence| fence <= completion.wr_id) {
+                guard.fence = None;
+                guard.machine.on_drained();
+            }
+        } else if guard.machine.phase() != Phase::Failed {
+            // An error of the program's own: the connection has ended as it would have at the default.
+            self.end(nic, now, at);
+        }
+        self.pump(nic, now, at);
+        self.perform(nic, now, at);
+    }
+
+    /// A receive at the backup ended: the program's, or the one by which the peer wakes us.
+    fn take_recv(&mut self, nic: &mut Nic, now: Instant, completion: &Completion) {
+        let Some(&at) = self.by_backup.get(&completion.qpn) else { return };
+        if completion.wr_id == self.own_wr_id {
+            return self.look_at(nic, now, at);
+        }
+        let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
+        let own = Completion { qpn: plain.qpn, ..*completion };
+        let _ = nic.push_completion(plain.init.recv_cq, own);
+        if completion.status == WcStatus::Success {
+            if let Some(at) = guard.failed_at.take() {
+                self.counters.note_time(now - at);
+            }
+        } else if guard.machine.phase() != Phase::Failed {
+            self.end(nic, now, at);
+        }
+        self.pump_recvs(nic, at);
+    }
+
+    /// Looks whether anything has changed for one connection.
+    pub(super) fn look_at(&mut self, nic: &mut Nic, now: Instant, at: usize) {
+        self.meet(nic, now, at);
+        self.read_status(nic, now, at);
+        let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
+        let completed = nic.vitals(plain.qpn).map(|vitals| vitals.completed).unwrap_or_default();
+        let is_done = |wanted: Option<u32>| wanted.is_some_and(|at| completed.wrapping_sub(at) < 1 << 31);
+        if is_done(guard.probe_at) {
+            guard.probe_at = None;
+            guard.machine.on_probe(now);
+        }
+        if is_done(guard.notice_at) {
+            guard.notice_at = None;
+            guard.machine.on_notified(now);
+        }
+        guard.machine.on_time(now);
+        self.perform(nic, now, at);
+        self.ask_for_key(now, at);
+        self.pump_recvs(nic, at);
+        self.pump(nic, now, at);
+        self.perform(nic, now, at);
+    }
+
+    /// The peer's status, where it is another one.
+    fn read_status(&mut self, nic: &mut Nic, now: Instant, at: usize) {
+        let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
+        if guard.stage != Stage::Ready {
+            return;
+        }
+        // What nobody with the connection's secret wrote is as nothing.
+        let Ok(Some(status)) = Status::parse(&guard.peer_status(), &guard.secret) else { return };
+        if guard.machine.peer() == Some(&status) {
+            return;
+        }
+        let begins = status.epoch > guard.machine.epoch();
+        if begins && nic.qp_state(plain.qpn) == Some(QpState::Error) && !guard.halted[0] {
+            // Our end had an error of its own: there is nothing to go on with.
+            guard.machine.fail(Refusal::Peer);
+            return self.perform(nic, now, at);
+        }
+        guard.machine.on_status(now, &status);
+        self.perform(nic, now, at);
+        let Some((_, guard)) = parts(&mut self.connections, at) else { return };
+        if guard.recv_moved && status.epoch == guard.machine.epoch() {
+            guard.recv_moved = false;
+            if !status.woke {
+                self.withdraw_own_recv(at);
+            }
+        }
+    }
+}

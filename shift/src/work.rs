@@ -1,0 +1,143 @@
+//! Work requests on their way from one NIC to the other: kept by value, checked, with the keys that the other NIC knows.
+
+use softnic_nic::transports::{Completion, Data, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode};
+use softnic_wire::Qpn;
+
+/// A send that waits to be posted.
+#[derive(Debug, Clone)]
+pub(crate) struct Send {
+    pub(crate) wr_id: u64,
+    pub(crate) op: SendOp,
+    pub(crate) flags: SendFlags,
+    data: Bytes,
+    /// It was given to a NIC before, and counts among the messages that were.
+    pub(crate) counted: bool,
+    /// The peer has it: only its completion is still to come.
+    pub(crate) covered: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Bytes {
+    Gather(Vec<Sge>),
+    Inline(Vec<u8>),
+}
+
+impl Send {
+    pub(crate) fn new(wr: &SendWr<'_>, counted: bool) -> Send {
+        let data = match wr.data {
+            Data::Gather(sges) => Bytes::Gather(sges.to_vec()),
+            Data::Inline(bytes) => Bytes::Inline(bytes.to_vec()),
+        };
+        Send { wr_id: wr.wr_id, op: wr.op, flags: wr.flags, data, counted, covered: false }
+    }
+
+    /// As it was posted.
+    pub(crate) fn wr(&self) -> SendWr<'_> {
+        let data = match &self.data {
+            Bytes::Gather(sges) => Data::Gather(sges),
+            Bytes::Inline(bytes) => Data::Inline(bytes),
+        };
+        SendWr { wr_id: self.wr_id, op: self.op, data, flags: self.flags, best_effort: None, to: None }
+    }
+
+    /// With the keys of the other NIC: `local` says those of our regions, `remote` those of the peer's.
+    ///
+    /// # Errors
+    /// The first key that has none.
+    pub(crate) fn translated(
+        &self,
+        local: impl Fn(u32) -> Option<u32>,
+        remote: impl Fn(u32) -> Option<u32>,
+    ) -> Result<Send, MissingKey> {
+        let mut send = self.clone();
+        if let Some(rkey) = remote_key(&mut send.op) {
+            *rkey = remote(*rkey).ok_or(MissingKey::Remote(*rkey))?;
+        }
+        if let Bytes::Gather(sges) = &mut send.data {
+            translate_all(sges, local)?;
+        }
+        Ok(send)
+    }
+
+    /// What is told of it.
+    pub(crate) fn completion(&self, status: Status, qpn: Qpn) -> Completion {
+        Completion::new(self.wr_id, status, opcode(&self.op), qpn)
+    }
+}
+
+/// A receive that was withdrawn.
+#[derive(Debug, Clone)]
+pub(crate) struct Recv {
+    pub(crate) wr_id: u64,
+    pub(crate) sges: Vec<Sge>,
+    /// It was given to a NIC before, and counts among the receives that were.
+    pub(crate) counted: bool,
+}
+
+impl Recv {
+    pub(crate) fn new(wr: &RecvWr<'_>, counted: bool) -> Recv {
+        Recv { wr_id: wr.wr_id, sges: wr.sges.to_vec(), counted }
+    }
+
+    pub(crate) fn wr(&self) -> RecvWr<'_> {
+        RecvWr { wr_id: self.wr_id, sges: &self.sges, best_effort: None }
+    }
+}
+
+/// A key for which the other NIC has none, yet or at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MissingKey {
+    Local(u32),
+    Remote(u32),
+}
+
+/// Replaces the keys of local memory. Elements without a byte need none.
+pub(crate) fn translate_all(sges: &mut [Sge], local: impl Fn(u32) -> Option<u32>) -> Result<(), MissingKey> {
+    for sge in sges.iter_mut().filter(|sge| sge.len > 0) {
+        sge.lkey = local(sge.lkey).ok_or(MissingKey::Local(sge.lkey))?;
+    }
+    Ok(())
+}
+
+/// The peer's key that an operation names.
+fn remote_key(op: &mut SendOp) -> Option<&mut u32> {
+    match op {
+        SendOp::Write { rkey, .. } | SendOp::WriteImm { rkey, .. } | SendOp::Read { rkey, .. } => Some(rkey),
+        SendOp::CompareSwap { rkey, .. } | SendOp::FetchAdd { rkey, .. } => Some(rkey),
+        SendOp::Send | SendOp::SendImm { .. } => None,
+        // Their keys are of windows, which no backup has.
+        SendOp::SendInv { .. } | SendOp::LocalInv { .. } | SendOp::BindWindow(_) => None,
+    }
+}
+
+/// Whether it may be carried out twice: not atomics (§3.1), and nothing that changes keys.
+pub(crate) fn may_repeat(op: &SendOp) -> bool {
+    match op {
+        SendOp::Send | SendOp::SendImm { .. } | SendOp::Write { .. } | SendOp::WriteImm { .. } => true,
+        SendOp::Read { .. } => true,
+        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => false,
+        SendOp::SendInv { .. } | SendOp::LocalInv { .. } | SendOp::BindWindow(_) => false,
+    }
+}
+
+/// Whether it changes keys, of which the other NIC knows nothing.
+pub(crate) fn changes_keys(op: &SendOp) -> bool {
+    matches!(op, SendOp::SendInv { .. } | SendOp::LocalInv { .. } | SendOp::BindWindow(_))
+}
+
+/// Whether its message takes a receive of the peer: those are counted at both ends.
+pub(crate) fn takes_receive(op: &SendOp) -> bool {
+    matches!(op, SendOp::Send | SendOp::SendImm { .. } | SendOp::SendInv { .. } | SendOp::WriteImm { .. })
+}
+
+fn opcode(op: &SendOp) -> WcOpcode {
+    match op {
+        SendOp::Send | SendOp::SendImm { .. } | SendOp::SendInv { .. } => WcOpcode::Send,
+        SendOp::Write { .. } | SendOp::WriteImm { .. } => WcOpcode::Write,
+        SendOp::Read { .. } => WcOpcode::Read,
+        SendOp::CompareSwap { .. } => WcOpcode::CompareSwap,
+        SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+        SendOp::LocalInv { .. } => WcOpcode::LocalInv,
+        SendOp::BindWindow(_) => WcOpcode::BindWindow,
+    }
+}
