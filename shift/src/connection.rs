@@ -96,7 +96,8 @@ pub(crate) struct Guard {
     /// The first PSN that we send by the backup.
     pub(crate) backup_psn: Psn,
     pub(crate) nonce: [u8; 16],
-    pub(crate) secret: [u8; 16],
+    /// Of our own statuses, and of the peer's.
+    pub(crate) secrets: [[u8; 16]; 2],
     pub(crate) peer: Option<BackupQp>,
     pub(crate) path: Option<Path>,
     /// When to ask the peer again, and how long to wait then.
@@ -105,8 +106,6 @@ pub(crate) struct Guard {
     pub(crate) machine: Machine,
     /// The queue pair of each side has halted.
     pub(crate) halted: [bool; 2],
-    /// The epoch of each side's life.
-    pub(crate) made_in: [u32; 2],
     /// Sends that wait for their side.
     pub(crate) queue: VecDeque<Send>,
     /// Receives that wait for a key.

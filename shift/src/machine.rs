@@ -89,6 +89,8 @@ pub enum Action {
     Remake(Side),
     /// Send a probe by the default side.
     Probe,
+    /// The default side works: its queue pair may give up again.
+    Trust,
     /// Send a fence of our own by the backup.
     Fence,
     /// What waits may go.
@@ -239,25 +241,19 @@ impl Machine {
 
     /// The queue pair of a side halted, or its port is down.
     pub fn on_failure(&mut self, now: Instant, side: Side, reason: Reason) {
+        // The queue pair that is probed gives up nothing by itself.
         let probing = self.phase == Phase::Fallback && side == Side::Default && self.recv_on == Side::Backup;
         match self.phase {
             Phase::Failed => {}
             // It was left already, or it is not used: it is connected anew when it is.
             _ if self.left == Some(side) => {}
-            _ if probing => self.retry_probe(now),
+            _ if probing => {}
             // The one that stands by has no work. Whether it works is seen when it is needed.
             Phase::Default if side == Side::Backup && self.recv_on == Side::Default => {}
             _ if self.left.is_some() => self.fail(Refusal::BothSides),
             Phase::Fallback if side == Side::Backup => self.fail(Refusal::BothSides),
             _ => self.switch(now, side, reason),
         }
-    }
-
-    /// A probe did not come through: the queue pair is connected as it was, and tried again later.
-    fn retry_probe(&mut self, now: Instant) {
-        self.probing = false;
-        self.act(Action::Remake(Side::Default));
-        self.timer = Some(now + self.times.probe);
     }
 
     /// Leaves a side.
@@ -377,6 +373,7 @@ impl Machine {
         }
         self.phase = Phase::WaitSignaled;
         self.timer = Some(now + self.times.fence);
+        self.act(Action::Trust);
     }
 
     /// The program's signaled send, or a fence of our own, went to the backup: what follows waits.
@@ -426,16 +423,10 @@ impl Machine {
         self.timer = None;
         match self.phase {
             Phase::Moving => self.fail(Refusal::Silence),
-            // The queue pair's own retries may take long. One that begins anew with the same PSN is answered whichever copy came.
-            Phase::Fallback if self.left.is_none() => {
-                if self.probing && self.recv_on == Side::Backup {
-                    self.act(Action::Remake(Side::Default));
-                }
-                if !self.probing || self.recv_on == Side::Backup {
-                    self.act(Action::Probe);
-                }
+            // The queue pair itself sends it again until it is answered.
+            Phase::Fallback if !self.probing && self.left.is_none() => {
                 self.probing = true;
-                self.timer = Some(now + self.times.probe);
+                self.act(Action::Probe);
             }
             Phase::WaitSignaled => self.act(Action::Fence),
             _ => {}

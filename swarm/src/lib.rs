@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod best_effort;
+pub mod failover;
 pub mod multicast;
 pub mod reliable;
 pub mod sdr;

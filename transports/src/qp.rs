@@ -200,6 +200,9 @@ pub struct PathProps {
     pub payload: PayloadMode,
 }
 
+/// As a number of retries in [`Update`]: they are not counted. No program can ask for it.
+pub const RETRY_FOREVER: u8 = u8::MAX;
+
 /// The PSNs that a queue pair expects next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExpectedPsns {

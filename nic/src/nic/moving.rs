@@ -1,6 +1,6 @@
 //! What moves a connection's work to another NIC: halting a queue pair, reading and withdrawing its work, and completing it elsewhere.
 
-use softnic_transports::qp::{ModifyError, NextPsns, QpState, QueuePair};
+use softnic_transports::qp::{ModifyError, NextPsns, QpState, QueuePair, RETRY_FOREVER, Update};
 use softnic_transports::{
     Completion, CompletionSink, CqId, CqOverflow, OutstandingRecvs, OutstandingSends, RecvWr, RecvsKept,
 };
@@ -27,6 +27,18 @@ impl Nic {
         // Its timers have stopped.
         self.activate(index);
         Ok(())
+    }
+
+    /// A reliable connection does not count its retries for a while, and waits for acknowledgements by this timeout code: its owner wants to
+    /// know when the peer answers, not when to give up. With `None` it is as its attributes say again.
+    pub fn set_patience(&mut self, qpn: Qpn, timeout: Option<u8>) {
+        let Some((_, slot, _)) = self.slot(qpn) else { return };
+        let attr = slot.endpoint.attributes();
+        let (timeout, retry_cnt) = match timeout {
+            Some(timeout) => (Some(timeout), Some(RETRY_FOREVER)),
+            None => (attr.timeout, attr.retry_cnt),
+        };
+        slot.endpoint.qp.update(&Update { timeout, retry_cnt, ..Update::default() });
     }
 
     /// The sends of a reliable connection that have not completed, oldest first: what is in place where one halted. Those whose doorbell

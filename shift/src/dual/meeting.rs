@@ -112,11 +112,9 @@ impl Backup {
             // It is there: it is asked as long as it takes.
             (_, Readiness::NotYet, _) | (_, _, None) => guard.asked = guard.asked.min(SILENCE / 2),
             (Mode::Shift, Readiness::Ready, Some(peer)) => {
-                let Some(path) = guard.attr.path else { return };
-                let ours = (path.addresses.src(), plain.qpn);
-                let other = (path.addresses.dst(), theirs.sender_qpn);
-                let nonces = if ours < other { [guard.nonce, theirs.nonce] } else { [theirs.nonce, guard.nonce] };
-                guard.secret = connection_secret(nonces);
+                // One for each direction: a status that comes back to its writer is none of the peer's.
+                guard.secrets =
+                    [connection_secret([guard.nonce, theirs.nonce]), connection_secret([theirs.nonce, guard.nonce])];
                 guard.peer = Some(peer);
                 (guard.stage, guard.ask_at) = (Stage::NoPath, None);
                 self.requests.push_back(Request::Path { qpn: plain.qpn, peer: address_of(&peer) });

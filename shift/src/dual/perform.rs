@@ -32,6 +32,7 @@ impl Backup {
                 Action::TakeSends { from, received } => self.take_sends(nic, at, from, received),
                 Action::Remake(side) => self.remake(nic, at, side),
                 Action::Probe => self.probe(nic, now, at),
+                Action::Trust => nic.set_patience(qpn, None),
                 Action::Fence => self.fence(now, at),
                 Action::Release => {
                     self.pump_recvs(nic, at);
@@ -133,7 +134,7 @@ impl Backup {
         let Some(peer) = guard.peer else { return };
         let status = guard.machine.status();
         let mut block = [0; Status::LEN];
-        status.emit(&guard.secret, &mut block);
+        status.emit(&guard.secrets[0], &mut block);
         guard.control.write_at(Status::LEN, &block);
         let (remote_addr, rkey) = (peer.control_addr, peer.control_keys[by as usize]);
         let op = match wake {
@@ -193,16 +194,13 @@ impl Backup {
 
     /// Connects the queue pair of a side anew, with PSNs that no packet of its last life fits.
     fn remake(&mut self, nic: &mut Nic, at: usize, side: Side) {
-        let Backup { nic: backup, connections, .. } = self;
+        let Backup { nic: backup, connections, config, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
         let of = if side == Side::Default { nic } else { backup };
         let qpn = guard.qp(plain.qpn, side);
         let status = guard.machine.status();
-        let known = of.next_psns(qpn).map(|psns| psns.receive);
-        // Of an attempt that failed, what the peer has sent meanwhile counts.
-        let again = guard.made_in[side as usize] == status.epoch;
-        let theirs = guard.machine.peer().map(|peer| peer.next_psn[side as usize]);
-        let Some(rq_psn) = (if again { known } else { theirs }) else { return };
+        let Some(peer) = guard.machine.peer() else { return };
+        let rq_psn = peer.next_psn[side as usize];
         let mut settings = settings_of(&guard.attr);
         (settings.sq_psn, settings.rq_psn) = (status.next_psn[side as usize], rq_psn);
         if side == Side::Backup {
@@ -211,10 +209,12 @@ impl Backup {
             guard.at_backup.clear();
         }
         let reset = QpAttr { state: Some(QpState::Reset), ..QpAttr::default() };
-        // Where the address is gone, the next attempt finds it again or not.
+        // Where the address is gone it stays halted, and the backup is used from now on.
         let made = of.modify_qp(qpn, &reset).and_then(|()| of.connect(qpn, &settings));
         guard.halted[side as usize] = made.is_err();
-        guard.made_in[side as usize] = status.epoch;
+        if side == Side::Default && guard.machine.phase() == Phase::Fallback {
+            of.set_patience(qpn, Some(timeout_code(config.times.probe)));
+        }
         if side == Side::Backup && guard.machine.recv_on() == Side::Default {
             self.await_peer(at);
         }
@@ -407,6 +407,11 @@ fn post_at_backup(backup: &mut Nic, now: Instant, guard: &mut Guard, op: SendOp,
         guard.next_seq += 1;
         backup.ring_doorbell(now, guard.backup);
     }
+}
+
+/// The code of the longest ACK timeout that is no longer than a time.
+fn timeout_code(limit: std::time::Duration) -> u8 {
+    (1..31).rev().find(|&n| (4096u128 << n) <= limit.as_nanos()).unwrap_or(1)
 }
 
 /// The settings of a connection as its queue pair has them.

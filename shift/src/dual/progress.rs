@@ -215,7 +215,7 @@ impl Backup {
             return;
         }
         // What nobody with the connection's secret wrote is as nothing.
-        let Ok(Some(status)) = Status::parse(&guard.peer_status(), &guard.secret) else { return };
+        let Ok(Some(status)) = Status::parse(&guard.peer_status(), &guard.secrets[1]) else { return };
         if guard.machine.peer() == Some(&status) {
             return;
         }

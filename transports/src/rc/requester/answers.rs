@@ -7,6 +7,7 @@ use super::{Failure, NO_PACKET, RNR_RETRY_FOREVER, Requester, completion};
 use crate::congestion::Feedback;
 use crate::message::Link;
 use crate::planted::{Bug, planted};
+use crate::qp::RETRY_FOREVER;
 use crate::timers::Timer;
 use crate::{Host, Status};
 
@@ -192,7 +193,9 @@ impl Requester {
             host.counters().retry_exceeded_err += 1;
             return Err(Failure::Work(Status::RetryExcErr));
         }
-        self.retries += 1;
+        if self.retry_cnt != RETRY_FOREVER {
+            self.retries += 1;
+        }
         Ok(())
     }
 }
