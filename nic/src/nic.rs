@@ -14,6 +14,7 @@ mod transmit;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 
+use mads::PostedMad;
 pub use mads::ReceivedMad;
 pub(crate) use negotiation::mad_in;
 pub use negotiation::negotiated_qp;
@@ -215,11 +216,13 @@ struct Turns {
     ready: VecDeque<u32>,
     /// Bytes that the first of them may still send in its turn; 0 when that has not begun.
     left: u32,
+    /// MADs of software, which go before them.
+    mads: VecDeque<PostedMad>,
 }
 
 impl Turns {
     const fn new() -> Turns {
-        Turns { up: true, ready: VecDeque::new(), left: 0 }
+        Turns { up: true, ready: VecDeque::new(), left: 0, mads: VecDeque::new() }
     }
 }
 
@@ -252,8 +255,8 @@ pub struct Nic {
     source_rates: Option<SourceRates>,
     slots: Vec<Option<Slot>>,
     groups: Vec<Group>,
-    /// MADs of software.
-    mads: mads::Mads,
+    /// MADs that came for software; `None` where nobody takes them.
+    mads: Option<VecDeque<ReceivedMad>>,
     /// Whose turn it is, for each port of the Node.
     turns: Vec<Turns>,
     timers: Timers,
@@ -301,7 +304,7 @@ impl Nic {
             source_rates: None,
             slots: Vec::new(),
             groups: Vec::new(),
-            mads: mads::Mads::default(),
+            mads: None,
             turns: vec![Turns::new(); 2],
             timers: Timers::default(),
             silent_peers: SilentPeers::default(),
@@ -340,7 +343,7 @@ impl Nic {
     /// Whether an event or a MAD for software waits.
     #[inline]
     pub fn has_news(&self) -> bool {
-        !self.shared.events.is_empty() || self.mads.has_incoming()
+        !self.shared.events.is_empty() || self.mads.as_ref().is_some_and(|mads| !mads.is_empty())
     }
 
     /// Events of something that is gone are not told: what comes after it may have its name.

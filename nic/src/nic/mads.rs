@@ -1,6 +1,5 @@
 //! MADs of software on the NIC: sent from QP1 without an owner of it, and received where software asked for them, else refused.
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use softnic_transports::negotiation::write_mad;
@@ -29,61 +28,43 @@ pub struct ReceivedMad {
     pub mad: [u8; MAD_LEN],
 }
 
-/// The MADs of software that wait.
-#[derive(Default)]
-pub(super) struct Mads {
-    /// With the port of the Node by which each leaves.
-    outgoing: VecDeque<(usize, Template, [u8; MAD_LEN])>,
-    /// `None` where nobody takes them.
-    incoming: Option<VecDeque<ReceivedMad>>,
-}
-
-impl Mads {
-    /// Whether none waits to leave.
-    #[inline(always)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.outgoing.is_empty()
-    }
-
-    /// Whether one waits for software.
-    #[inline(always)]
-    pub(super) fn has_incoming(&self) -> bool {
-        self.incoming.as_ref().is_some_and(|incoming| !incoming.is_empty())
-    }
+/// A MAD that waits to leave.
+#[derive(Debug, Clone)]
+pub(super) struct PostedMad {
+    template: Template,
+    mad: [u8; MAD_LEN],
 }
 
 impl Nic {
     /// Queues a MAD that leaves by a port before other traffic, from our QP1 to the QP1 at the end of the path. Of more than 256 that wait
-    /// the oldest is lost, as any datagram may be.
+    /// there the oldest is lost, as any datagram may be.
     pub fn post_mad(&mut self, port: usize, path: &Path, mad: &[u8; MAD_LEN]) {
         let port = self.port_to(port, path.addresses.dst());
-        let outgoing = &mut self.mads.outgoing;
-        if outgoing.len() >= WAITING {
-            outgoing.pop_front();
+        let Some(turns) = self.turns.get_mut(port) else { return };
+        if turns.mads.len() >= WAITING {
+            turns.mads.pop_front();
         }
-        outgoing.push_back((port, Template::new(path, Qpn::GSI, bth::DEFAULT_PKEY), *mad));
+        turns.mads.push_back(PostedMad { template: Template::new(path, Qpn::GSI, bth::DEFAULT_PKEY), mad: *mad });
     }
 
     /// From now on MADs about failover wait for [`Nic::poll_mad`], 256 of them at most; or not, and those that wait are forgotten. While
     /// nobody takes them, requests are refused, so that a peer learns that there is no failover here.
     pub fn take_mads(&mut self, on: bool) {
-        if !on {
-            self.mads.incoming = None;
-        } else if self.mads.incoming.is_none() {
-            self.mads.incoming = Some(VecDeque::new());
+        match on {
+            true => _ = self.mads.get_or_insert_default(),
+            false => self.mads = None,
         }
     }
 
     /// The oldest MAD that waits for software.
     pub fn poll_mad(&mut self) -> Option<ReceivedMad> {
-        self.mads.incoming.as_mut()?.pop_front()
+        self.mads.as_mut()?.pop_front()
     }
 
     /// Writes the next MAD that leaves by a port, if there is one.
     #[cold]
     pub(super) fn transmit_mad(&mut self, port: usize, tx: &mut TxFrame<'_>) -> bool {
-        while let Some(at) = self.mads.outgoing.iter().position(|&(leaves_by, ..)| leaves_by == port) {
-            let Some((_, template, mad)) = self.mads.outgoing.remove(at) else { return false };
+        while let Some(PostedMad { template, mad }) = self.turns[port].mads.pop_front() {
             if write_mad(tx, &template, &mad) {
                 self.shared.counters.sent_pkts += 1;
                 self.shared.counters.sent_bytes += tx.wire_len() as u64;
@@ -108,8 +89,8 @@ impl Nic {
             self.shared.counters.rx_malformed += 1;
             return;
         }
-        match (&mut self.mads.incoming, header.method) {
-            (Some(incoming), _) if incoming.len() < WAITING => incoming.push_back(*received),
+        match (&mut self.mads, header.method) {
+            (Some(mads), _) if mads.len() < WAITING => mads.push_back(*received),
             (Some(_), _) => {}
             (None, Method::GET) => self.refuse_mad(received, &header),
             (None, _) => self.shared.counters.rx_unasked_answers += 1,

@@ -10,10 +10,11 @@ use super::{Nic, ObjectError};
 use crate::cq::CqError;
 
 impl Nic {
-    /// Halts a connected queue pair of a reliable connection, as running out of retries does where its owner asked for that
-    /// ([`QpInit::halt_on_retry_exceeded`](crate::QpInit::halt_on_retry_exceeded)), whether he did or not; no event tells of it. It goes to the error state and falls silent, and all its
-    /// work stays in place: it can be read ([`Nic::outstanding_sends`], [`Nic::outstanding_recvs`]), no more of it can be posted, and the
-    /// error state once more flushes it. One that has halted already stays as it is.
+    /// Halts a connected queue pair of a reliable connection, as running out of retries does with
+    /// [`QpInit::halt_on_retry_exceeded`](crate::QpInit::halt_on_retry_exceeded), whether it has that or not; no event tells of it. It goes
+    /// to the error state and falls silent, and all its work stays in place: it can be read ([`Nic::outstanding_sends`],
+    /// [`Nic::outstanding_recvs`]), no more of it can be posted, and the error state once more flushes it. One that has halted already
+    /// stays as it is, and its shim falls silent, too.
     ///
     /// # Errors
     /// When it is none of a reliable connection, is not connected, or its work was flushed.

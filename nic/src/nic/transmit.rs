@@ -5,7 +5,7 @@ use softnic_transports::prefetch;
 use softnic_transports::qp::{QueuePair, earlier};
 use softnic_wire::{Instant, Layout, Node, TxFrame};
 
-use super::{Nic, Shared};
+use super::{Nic, Shared, Turns};
 use crate::address_handles::AddressHandle;
 use crate::qp::Slot;
 
@@ -189,7 +189,8 @@ impl Nic {
     /// Carries frames among this NIC's own queue pairs; for drivers that have no faults to put in their way. Says whether
     /// there was any.
     pub fn loop_back(&mut self, now: Instant) -> bool {
-        if self.turns[Nic::LOOPBACK].ready.is_empty() && self.mads.is_empty() {
+        let Turns { ready, mads, .. } = &self.turns[Nic::LOOPBACK];
+        if ready.is_empty() && mads.is_empty() {
             return false;
         }
         let mut frame = [0; super::MAX_FRAME];
@@ -225,7 +226,7 @@ impl Node for Nic {
         if !self.carries(port) {
             return false;
         }
-        if !self.mads.is_empty() && self.transmit_mad(port, tx) {
+        if !self.turns[port].mads.is_empty() && self.transmit_mad(port, tx) {
             return true;
         }
         while let Some(index) = self.whose_turn(port) {
