@@ -1,4 +1,5 @@
-//! Work that moves to another NIC: queue pairs that their owner halts, what is read and taken from them, and completions from elsewhere.
+//! Work that moves to another NIC: queue pairs that their owner halts, what is read and taken from them, and
+//! completions from elsewhere.
 
 use crate::common::*;
 use softnic_nic::transports::SendProgress::{self, PartlyAcknowledged, Sent, Unsent};

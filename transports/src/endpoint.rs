@@ -131,8 +131,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Halts the queue pair, because its owner asked for it; `false` where it cannot. Nothing leaves any more, no MAD of its negotiation
-    /// either; its shim, of which nobody has a use now, goes next ([`Endpoint::reset_shim`]).
+    /// Halts the queue pair, because its owner asked for it; `false` where it cannot. Nothing leaves any more, no MAD
+    /// of its negotiation either; its shim, of which nobody has a use now, goes next ([`Endpoint::reset_shim`]).
     pub fn halt(&mut self) -> bool {
         let halted = self.qp.halt();
         if let (true, Some(terms)) = (halted, &mut self.terms) {

@@ -25,7 +25,8 @@ pub struct OutstandingSend<'a> {
     pub progress: SendProgress,
 }
 
-/// All send work requests of a queue pair that have not completed, oldest first, and those whose doorbell was not rung behind them.
+/// All send work requests of a queue pair that have not completed, oldest first, and those whose doorbell was not rung
+/// behind them.
 pub struct OutstandingSends<'a> {
     queue: &'a SendQueue,
     position: u32,
@@ -72,7 +73,8 @@ impl<'a> Iterator for OutstandingSends<'a> {
     }
 }
 
-/// All receives of a queue pair that are posted and not used up, oldest first. One that a message is half in is among them.
+/// All receives of a queue pair that are posted and not used up, oldest first. One that a message is half in is among
+/// them.
 pub struct OutstandingRecvs<'a> {
     queue: &'a RecvQueue,
     ahead: u32,

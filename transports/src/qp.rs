@@ -340,7 +340,8 @@ pub trait QueuePair {
         None
     }
 
-    /// The receives that were posted to it and are not used up, oldest first; `None` where they come from a shared queue.
+    /// The receives that were posted to it and are not used up, oldest first; `None` where they come from a shared
+    /// queue.
     fn outstanding_recvs(&self) -> Option<OutstandingRecvs<'_>> {
         None
     }
@@ -355,8 +356,8 @@ pub trait QueuePair {
         None
     }
 
-    /// Halts: goes to the error state with all work in place, because its owner asked for it. [`QueuePair::fail`] flushes it then. `false`
-    /// where it is not connected, or its work is flushed already.
+    /// Halts: goes to the error state with all work in place, because its owner asked for it. [`QueuePair::fail`]
+    /// flushes it then. `false` where it is not connected, or its work is flushed already.
     fn halt(&mut self) -> bool {
         false
     }

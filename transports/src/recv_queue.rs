@@ -324,8 +324,8 @@ impl Receives {
         (!self.are_shared()).then(|| OutstandingRecvs::new(&self.queue))
     }
 
-    /// Gives up all receives that are posted here, oldest first, without completing them; how many. `in_use`: a message that still
-    /// arrives is half in one.
+    /// Gives up all receives that are posted here, oldest first, without completing them; how many. `in_use`: a message
+    /// that still arrives is half in one.
     pub(crate) fn take_all(&mut self, in_use: bool, mut take: impl FnMut(&RecvWr<'_>)) -> Result<u32, RecvsKept> {
         match (self.are_shared(), in_use) {
             (true, _) => return Err(RecvsKept::NotOwn),

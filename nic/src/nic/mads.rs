@@ -1,4 +1,5 @@
-//! MADs of software on the NIC: sent from QP1 without an owner of it, and received where software asked for them, else refused.
+//! MADs of software on the NIC: sent from QP1 without an owner of it, and received where software asked for them, else
+//! refused.
 
 use std::net::IpAddr;
 
@@ -36,8 +37,8 @@ pub(super) struct PostedMad {
 }
 
 impl Nic {
-    /// Queues a MAD that leaves by a port before other traffic, from our QP1 to the QP1 at the end of the path. Of more than 256 that wait
-    /// there the oldest is lost, as any datagram may be.
+    /// Queues a MAD that leaves by a port before other traffic, from our QP1 to the QP1 at the end of the path. Of more
+    /// than 256 that wait there the oldest is lost, as any datagram may be.
     pub fn post_mad(&mut self, port: usize, path: &Path, mad: &[u8; MAD_LEN]) {
         let port = self.port_to(port, path.addresses.dst());
         let Some(turns) = self.turns.get_mut(port) else { return };
@@ -47,8 +48,8 @@ impl Nic {
         turns.mads.push_back(PostedMad { template: Template::new(path, Qpn::GSI, bth::DEFAULT_PKEY), mad: *mad });
     }
 
-    /// From now on MADs about failover wait for [`Nic::poll_mad`], 256 of them at most; or not, and those that wait are forgotten. While
-    /// nobody takes them, requests are refused, so that a peer learns that there is no failover here.
+    /// From now on MADs about failover wait for [`Nic::poll_mad`], 256 of them at most; or not, and those that wait are
+    /// forgotten. While nobody takes them, requests are refused, so that a peer learns that there is no failover here.
     pub fn take_mads(&mut self, on: bool) {
         match on {
             true => _ = self.mads.get_or_insert_default(),

@@ -1,4 +1,5 @@
-//! What moves a connection's work to another NIC: halting a queue pair, reading and withdrawing its work, and completing it elsewhere.
+//! What moves a connection's work to another NIC: halting a queue pair, reading and withdrawing its work, and
+//! completing it elsewhere.
 
 use softnic_transports::qp::{ModifyError, NextPsns, QpState, QueuePair, RETRY_FOREVER, Update};
 use softnic_transports::{
@@ -11,10 +12,10 @@ use crate::cq::CqError;
 
 impl Nic {
     /// Halts a connected queue pair of a reliable connection, as running out of retries does with
-    /// [`QpInit::halt_on_retry_exceeded`](crate::QpInit::halt_on_retry_exceeded), whether it has that or not; no event tells of it. It goes
-    /// to the error state and falls silent, and all its work stays in place: it can be read ([`Nic::outstanding_sends`],
-    /// [`Nic::outstanding_recvs`]), no more of it can be posted, and the error state once more flushes it. One that has halted already
-    /// stays as it is, and its shim falls silent, too.
+    /// [`QpInit::halt_on_retry_exceeded`](crate::QpInit::halt_on_retry_exceeded), whether it has that or not; no event
+    /// tells of it. It goes to the error state and falls silent, and all its work stays in place: it can be read
+    /// ([`Nic::outstanding_sends`], [`Nic::outstanding_recvs`]), no more of it can be posted, and the error state once
+    /// more flushes it. One that has halted already stays as it is, and its shim falls silent, too.
     ///
     /// # Errors
     /// When it is none of a reliable connection, is not connected, or its work was flushed.
@@ -42,24 +43,25 @@ impl Nic {
         slot.endpoint.qp.update(&Update { timeout, retry_cnt, ..Update::default() });
     }
 
-    /// The sends of a reliable connection that have not completed, oldest first: what is in place where one halted. Those whose doorbell
-    /// was not rung are among them. `None` for others.
+    /// The sends of a reliable connection that have not completed, oldest first: what is in place where one halted.
+    /// Those whose doorbell was not rung are among them. `None` for others.
     pub fn outstanding_sends(&self, qpn: Qpn) -> Option<OutstandingSends<'_>> {
         self.slot_of(qpn)?.endpoint.qp.outstanding_sends()
     }
 
-    /// The receives that were posted to a queue pair of a reliable connection and are not used up, oldest first; one that a message is half
-    /// in is among them. `None` for others, and where receives come from a shared queue.
+    /// The receives that were posted to a queue pair of a reliable connection and are not used up, oldest first; one
+    /// that a message is half in is among them. `None` for others, and where receives come from a shared queue.
     pub fn outstanding_recvs(&self, qpn: Qpn) -> Option<OutstandingRecvs<'_>> {
         self.slot_of(qpn)?.endpoint.qp.outstanding_recvs()
     }
 
-    /// Withdraws the receives of [`Nic::outstanding_recvs`] without completing them, in any state: each goes to `take`, oldest first. How
-    /// many there were.
+    /// Withdraws the receives of [`Nic::outstanding_recvs`] without completing them, in any state: each goes to `take`,
+    /// oldest first. How many there were.
     ///
     /// # Errors
-    /// When there are no such receives ([`ObjectError::WrongKind`]), or a message that still arrives is half in one of them
-    /// ([`ObjectError::Busy`]): the rest of it would have nowhere to go. None is withdrawn then. In a queue pair that halted nothing arrives.
+    /// When there are no such receives ([`ObjectError::WrongKind`]), or a message that still arrives is half in one of
+    /// them ([`ObjectError::Busy`]): the rest of it would have nowhere to go. None is withdrawn then. In a queue pair
+    /// that halted nothing arrives.
     pub fn take_recvs(&mut self, qpn: Qpn, take: impl FnMut(&RecvWr<'_>)) -> Result<u32, ObjectError> {
         let (_, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
         slot.endpoint.qp.take_recvs(take).map_err(|kept| match kept {
@@ -68,8 +70,8 @@ impl Nic {
         })
     }
 
-    /// The PSNs of a reliable connection's next new request and of the request that is expected of its peer, from RTR until it is reset.
-    /// `None` for others.
+    /// The PSNs of a reliable connection's next new request and of the request that is expected of its peer, from RTR
+    /// until it is reset. `None` for others.
     pub fn next_psns(&self, qpn: Qpn) -> Option<NextPsns> {
         self.slot_of(qpn)?.endpoint.qp.next_psns()
     }

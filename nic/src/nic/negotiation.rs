@@ -103,8 +103,8 @@ impl Nic {
     }
 }
 
-/// The queue pair of the receiver's that a frame is about, if it is one to QP1 by which extensions or failover are negotiated.
-/// Nothing else of the frame is looked at: this is for whoever has several NICs behind one address.
+/// The queue pair of the receiver's that a frame is about, if it is one to QP1 by which extensions or failover are
+/// negotiated. Nothing else of the frame is looked at: this is for whoever has several NICs behind one address.
 pub fn negotiated_qp(frame: &[u8], layout: &Layout) -> Option<Qpn> {
     let at = mad_of(frame, layout)?;
     let mad = &frame[at..at + MAD_LEN];

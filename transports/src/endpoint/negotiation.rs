@@ -59,8 +59,9 @@ impl Endpoint {
         self.auth_mut().is_none_or(|auth| auth.verify(mad, from, to))
     }
 
-    /// A MAD of the negotiation came, from this address; for this queue pair, as it says. An answer to no offer of ours is dropped
-    /// (`false`), and whatever comes for one that has halted: its next life answers, with what is drawn for that.
+    /// A MAD of the negotiation came, from this address; for this queue pair, as it says. An answer to no offer of ours
+    /// is dropped (`false`), and whatever comes for one that has halted: its next life answers, with what is drawn for
+    /// that.
     pub fn handle_mad(&mut self, now: Instant, from: IpAddr, mad: &Negotiation<'_>) -> bool {
         if !self.kind.is_connected() || self.qp.is_halted() {
             return false;

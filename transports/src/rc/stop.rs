@@ -12,7 +12,8 @@ impl Rc {
         self.flush(work, None, host);
     }
 
-    /// Goes to the error state with all work in place. [`QueuePair::fail`] flushes it, the oldest send with this status.
+    /// Goes to the error state with all work in place. [`QueuePair::fail`] flushes it, the oldest send with this
+    /// status.
     pub(super) fn halt_with(&mut self, status: Status) {
         (self.state, self.halted) = (QpState::Error, Some(status));
         self.responder.fall_silent();

@@ -104,7 +104,8 @@ impl RecvQueue {
         moved
     }
 
-    /// Moves the oldest receive back to the beginning of the queue that it was taken from; `false` when there is none, or no room for it.
+    /// Moves the oldest receive back to the beginning of the queue that it was taken from; `false` when there is none,
+    /// or no room for it.
     pub fn return_oldest(&mut self, into: &mut RecvQueue) -> bool {
         let Some(receive) = self.head().filter(|_| into.len() < into.max_wr) else { return false };
         into.head = into.head.wrapping_sub(1);
@@ -134,7 +135,8 @@ impl RecvQueue {
         &self.sges[receive.at as usize * usize::from(self.rules.max_sge)..][..usize::from(receive.sges)]
     }
 
-    /// The receive that the message after `ahead` others goes into, as it was posted but for what it says of best effort.
+    /// The receive that the message after `ahead` others goes into, as it was posted but for what it says of best
+    /// effort.
     pub(crate) fn nth_wr(&self, ahead: u32) -> Option<RecvWr<'_>> {
         let receive = self.nth(ahead)?;
         Some(RecvWr { wr_id: receive.wr_id, sges: self.sges_of(&receive), best_effort: None })
