@@ -176,7 +176,8 @@ mod tests {
     use crate::MemoryWire;
     use crate::io::MAX_FRAME;
     use softnic_nic::transports::negotiation::{self, vendor};
-    use softnic_wire::mad::Status;
+    use softnic_wire::mad::failover::{FAILOVER_HELLO, FAILOVER_REGION};
+    use softnic_wire::mad::{Attribute, MAD_LEN, Status};
     use softnic_wire::sr::SrSettings;
     use softnic_wire::{Addresses, ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Template};
     use vendor::{Extensions, Kind, Negotiation, Settings};
@@ -245,8 +246,8 @@ mod tests {
         assert_eq!(received(&mut engines[64]), [frame]);
     }
 
-    /// A MAD to QP1 about the queue pair `qpn` of the receiver's.
-    fn mad_about(qpn: u32, kind: Kind) -> Vec<u8> {
+    /// A MAD to QP1 about the queue pair `qpn` of the receiver's. MADs about failover begin as those of the negotiation do.
+    fn mad_about(qpn: u32, kind: Kind, attribute: Attribute) -> Vec<u8> {
         let refused = matches!(kind, Kind::Answer(status) if status != Status::SUCCESS);
         let mad = Negotiation {
             transaction_id: 0x1234_5678_9a00_0000 | u64::from(qpn),
@@ -261,7 +262,10 @@ mod tests {
         };
         let mut bytes = [0; MAX_FRAME];
         let mut tx = TxFrame::new(&mut bytes);
-        assert!(negotiation::write(&mut tx, &Template::new(&path(), Qpn::GSI, 0xffff), &mad));
+        let mut emitted = [0; MAD_LEN];
+        mad.emit(&mut emitted);
+        emitted[16..18].copy_from_slice(&attribute.0.to_be_bytes());
+        assert!(negotiation::write_mad(&mut tx, &Template::new(&path(), Qpn::GSI, 0xffff), &emitted));
         let len = tx.len();
         bytes[..len].to_vec()
     }
@@ -271,17 +275,18 @@ mod tests {
         let (mut peers, ours): (Vec<_>, Vec<Io>) =
             (0..2).map(|_| MemoryWire::pair().map(|(a, b)| (a, Box::new(b) as Io)).unwrap()).unzip();
         let mut engines = Steering::among(ours, 1).unwrap();
+        let attributes = [vendor::ATTRIBUTE, FAILOVER_HELLO, FAILOVER_REGION];
         let kinds = [Kind::Offer, Kind::Answer(Status::SUCCESS), Kind::Answer(Status::UNSUPPORTED_METHOD_ATTRIB)];
         for came_in in [0, 1] {
-            for kind in kinds {
-                let frames = [0x00_0005, 0x80_0005].map(|qpn| mad_about(qpn, kind));
+            for (kind, attribute) in kinds.into_iter().flat_map(|kind| attributes.map(|attribute| (kind, attribute))) {
+                let frames = [0x00_0005, 0x80_0005].map(|qpn| mad_about(qpn, kind, attribute));
                 let mut rest = frames.iter();
                 peers[came_in].transmit(8, &mut |tx| rest.next().is_some_and(|f| tx.put_frame(f).is_ok())).unwrap();
                 let mut got = [Vec::new(), Vec::new()];
                 for engine in [came_in, 1 - came_in] {
                     got[engine] = received(&mut engines[engine]);
                 }
-                assert_eq!(got, frames.map(|f| vec![f]), "{kind:?} at engine {came_in}");
+                assert_eq!(got, frames.map(|f| vec![f]), "{kind:?} of {attribute} at engine {came_in}");
             }
         }
     }

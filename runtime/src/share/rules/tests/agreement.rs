@@ -52,8 +52,14 @@ fn valid() -> impl Strategy<Value = Vec<u8>> {
         }),
         (any_path(), any_id(), select(vec![SERVICE, ServiceId(SERVICE.0 + 1)]), any::<bool>())
             .prop_map(|(path, id, service, first)| cm(&path, &requests(id, service)[usize::from(first)])),
-        (any_path(), any_qpn(), any_qpn(), select(&KINDS[..]))
-            .prop_map(|(path, from, to, kind)| mad(&path, &negotiation(from, to, kind))),
+        (any_path(), any_qpn(), any_qpn(), select(&KINDS[..]), 0x0010u16..=0x0013).prop_map(
+            |(path, from, to, kind, attribute)| {
+                // MADs about failover begin as those of the negotiation do.
+                let mut bytes = negotiation(from, to, kind);
+                bytes[16..18].copy_from_slice(&attribute.to_be_bytes());
+                mad(&path, &bytes)
+            }
+        ),
         (any_path(), proptest::collection::vec(any::<u8>(), MAD_LEN))
             .prop_map(|(path, bytes)| mad(&path, &bytes.try_into().unwrap())),
     ]
