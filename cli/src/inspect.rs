@@ -1,6 +1,7 @@
 //! `softnic inspect`: what is in a capture, packet by packet and added up.
 
 mod connections;
+mod failover;
 mod files;
 mod filter;
 mod groups;

@@ -22,8 +22,7 @@ use softnic_wire::{Opcode, Psn, Qpn};
 
 use super::connections::{connection, verdict};
 use super::mad::{cm_message, negotiation};
-use super::sdr;
-use super::{End, Shown, groups};
+use super::{End, Shown, failover, groups, sdr};
 
 pub(super) struct Printer {
     /// Names of the captures, where there are several.
@@ -230,6 +229,9 @@ fn ext(p: &Dissection<'_>, split: Option<Split>) -> Value {
     if let Some(n) = negotiation(p) {
         all.insert("negotiation".into(), offer_or_answer(&n, p.payload));
     }
+    if let Some((name, value)) = failover::json(p) {
+        all.insert(name.into(), value);
+    }
     if let Some((tid, m)) = cm_message(p) {
         all.insert("cm".into(), cm(tid, &m));
     }
@@ -265,15 +267,20 @@ fn lowar(h: &RepairHeader) -> Value {
     })
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn offer_or_answer(n: &Negotiation<'_>, mad: &[u8]) -> Value {
-    let (kind, status) = match n.kind {
+/// Of a MAD of ours: which it is, and how an answer went.
+pub(super) fn type_and_status(kind: Kind) -> (&'static str, Option<u16>) {
+    match kind {
         Kind::Offer => ("offer", None),
         Kind::Answer(status) => ("answer", Some(status.0)),
-    };
+    }
+}
+
+fn offer_or_answer(n: &Negotiation<'_>, mad: &[u8]) -> Value {
+    let (kind, status) = type_and_status(n.kind);
     let lowar: LowarSettings = n.settings.get();
     let auth = n.extensions.contains(Extensions::AUTH);
     let mut value = json!({

@@ -5,22 +5,25 @@ use softnic_wire::mad::cm::Message;
 use softnic_wire::mad::vendor::{Extensions, MAC, Negotiation, sdr_info};
 use softnic_wire::{Opcode, Qpn};
 
+use super::failover;
+
+/// Whether a packet goes to QP1 as MADs do.
+pub(super) fn is_mad(p: &Dissection<'_>) -> bool {
+    p.dest_qp == Some(Qpn::GSI) && p.opcode == Some(Opcode::UD_SEND_ONLY)
+}
+
 /// The CM message in a packet to QP1, with its transaction id.
 pub(super) fn cm_message(p: &Dissection<'_>) -> Option<(u64, Message)> {
-    if p.dest_qp != Some(Qpn::GSI) || p.opcode != Some(Opcode::UD_SEND_ONLY) {
-        return None;
-    }
-    let (header, message) = Message::parse(p.payload).ok()?;
+    let (header, message) = Message::parse(p.payload).ok().filter(|_| is_mad(p))?;
     Some((header.transaction_id, message))
 }
 
 /// What a MAD of our own class says about extensions.
 pub(super) fn negotiation<'a>(p: &Dissection<'a>) -> Option<Negotiation<'a>> {
-    let to_gsi = p.dest_qp == Some(Qpn::GSI) && p.opcode == Some(Opcode::UD_SEND_ONLY);
-    Negotiation::parse(p.payload).ok().filter(|_| to_gsi)
+    Negotiation::parse(p.payload).ok().filter(|_| is_mad(p))
 }
 
-/// A MAD to QP1 in one line: CM messages and our own negotiation.
+/// A MAD to QP1 in one line: CM messages, our own negotiation, and failover.
 pub(super) fn mad_line(p: &Dissection<'_>) -> Option<String> {
     let mac = |n: &Negotiation<'_>| match (n.extensions.contains(Extensions::AUTH), p.payload.get(MAC)) {
         (true, Some(mac)) => mac.iter().fold(" mac ".into(), |text: String, b| format!("{text}{b:02x}")),
@@ -31,5 +34,9 @@ pub(super) fn mad_line(p: &Dissection<'_>) -> Option<String> {
         Some(Err(e)) => format!(" no sdr: {e}"),
         _ => String::new(),
     };
-    cm_message(p).map(|(_, m)| m.to_string()).or_else(|| negotiation(p).map(|n| format!("{n}{}{}", no_sdr(), mac(&n))))
+    cm_message(p)
+        .map(|(_, m)| m.to_string())
+        .or_else(|| negotiation(p).map(|n| format!("{n}{}{}", no_sdr(), mac(&n))))
+        .or_else(|| failover::hello(p).map(|h| h.to_string()))
+        .or_else(|| failover::region(p).map(|q| q.to_string()))
 }

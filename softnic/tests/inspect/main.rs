@@ -2,6 +2,7 @@
 
 mod auth;
 mod damage;
+mod failover;
 mod files;
 mod groups;
 mod human;

@@ -2,10 +2,14 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use softnic_pcaps::{LinkType, PcapWriter, Reader, Timestamp};
+use softnic_wire::ext::Deth;
+use softnic_wire::mad::MAD_LEN;
+use softnic_wire::{Addresses, ExtHeaders, MacAddr, Opcode, PacketFields, Psn, Qpn, Template, TxFrame};
 
 /// What a run left behind.
 #[derive(Debug)]
@@ -107,6 +111,28 @@ pub(crate) fn pcap(link: LinkType, frames: &[impl AsRef<[u8]>], snap_len: usize)
 /// A pcap file of whole Ethernet frames.
 pub(crate) fn ethernet(frames: &[impl AsRef<[u8]>]) -> Vec<u8> {
     pcap(LinkType::Ethernet, frames, usize::MAX)
+}
+
+/// A frame with a MAD from QP1 to QP1.
+pub(crate) fn mad_frame(from: IpAddr, to: IpAddr, mad: &[u8; MAD_LEN]) -> Vec<u8> {
+    let path = softnic_wire::Path {
+        src_mac: MacAddr([2, 0, 0, 0, 0, 1]),
+        dst_mac: MacAddr([2, 0, 0, 0, 0, 2]),
+        tags: [None, None],
+        addresses: Addresses::new(from, to).expect("of one version"),
+        traffic_class: 0,
+        flow_label: 0,
+        hop_limit: 64,
+        src_port: 0xc001,
+    };
+    let (ack_req, solicited, becn, psn) = (false, false, false, Psn::new(0));
+    let opcode = Opcode::UD_SEND_ONLY;
+    let fields = PacketFields { opcode, psn, ack_req, solicited, becn, payload_len: MAD_LEN };
+    let ext = ExtHeaders { deth: Some(Deth { qkey: 0x8001_0000, src_qp: Qpn::GSI }), ..ExtHeaders::default() };
+    let mut room = [0; 512];
+    let mut tx = TxFrame::new(&mut room);
+    Template::new(&path, Qpn::GSI, 0xffff).build(&mut tx, &fields, &ext, mad).expect("there is room");
+    tx.segments().0.to_vec()
 }
 
 /// A file in the folder for the tests' own files.

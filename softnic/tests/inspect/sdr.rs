@@ -8,13 +8,11 @@ use softnic_pcaps::Reader;
 
 use softnic_runtime::api::sdr::{SdrAttr, SdrContext};
 use softnic_runtime::api::{Access, Context, OpenOptions, PathMtu, Progress};
-use softnic_wire::ext::Deth;
 use softnic_wire::mad::vendor::{Extensions, Kind, Negotiation, SDR_INFO, Settings};
 use softnic_wire::mad::{MAD_LEN, Status};
 use softnic_wire::sdr::{Info, SdrSettings};
-use softnic_wire::{Addresses, ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame};
 
-use super::program::{ethernet, inspect, objects, run, run_with_input};
+use super::program::{ethernet, inspect, mad_frame, objects, run, run_with_input};
 
 /// A message of five packets over a wire in memory.
 struct Recorded {
@@ -49,24 +47,7 @@ impl Recorded {
         let mut mad = [0; MAD_LEN];
         negotiation.emit(&mut mad);
         change(&mut mad);
-        let path = Path {
-            src_mac: MacAddr([2, 0, 0, 0, 0, 1]),
-            dst_mac: MacAddr([2, 0, 0, 0, 0, 2]),
-            tags: [None, None],
-            addresses: Addresses::new(self.addresses[from], self.addresses[1 - from]).expect("of one version"),
-            traffic_class: 0,
-            flow_label: 0,
-            hop_limit: 64,
-            src_port: 0xc001,
-        };
-        let (ack_req, solicited, becn, psn) = (false, false, false, Psn::new(0));
-        let opcode = Opcode::UD_SEND_ONLY;
-        let fields = PacketFields { opcode, psn, ack_req, solicited, becn, payload_len: MAD_LEN };
-        let ext = ExtHeaders { deth: Some(Deth { qkey: 0x8001_0000, src_qp: Qpn::GSI }), ..ExtHeaders::default() };
-        let mut room = [0; 512];
-        let mut tx = TxFrame::new(&mut room);
-        Template::new(&path, Qpn::GSI, 0xffff).build(&mut tx, &fields, &ext, &mad).expect("there is room");
-        tx.segments().0.to_vec()
+        mad_frame(self.addresses[from], self.addresses[1 - from], &mad)
     }
 }
 
