@@ -1,7 +1,7 @@
 //! Failover between two NICs: the status block that each end writes into the memory of the other.
 //!
-//! The block says the latest state of its writer, whatever was written before: a block that was lost, or comes twice, does no harm. It is
-//! written by one WRITE of one packet, and a reader that sees half of it finds no right MAC.
+//! The block says the latest state of its writer, whatever was written before: a block that was lost, or comes twice,
+//! does no harm. It is written by one WRITE of one packet, and a reader that sees half of it finds no right MAC.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -56,10 +56,12 @@ mod field {
 const REFUSED: u8 = 1 << 0;
 const WOKE: u8 = 1 << 1;
 
-/// The secret of a connection: what each end drew for it, that of the end with the lower (GID, QPN) of the default queue pair first.
+/// The secret of a connection: what each end drew for it, that of the end with the lower (GID, QPN) of the default
+/// queue pair first.
 ///
-/// The nonces travel in the clear. A MAC under this secret proves that its writer heard this connection's nonces: it is of no earlier run,
-/// and of nobody off the path. Who listens to the path is kept out by authentication alone ([`auth`](crate::auth)).
+/// The nonces travel in the clear, and stand in the store where there is one. A MAC under this secret proves that its
+/// writer knows both: it is of no earlier run, and of nobody who neither listens to the path nor reads the store. Those
+/// are not kept out. Both directions have the same secret, so a block that comes back to its writer has a right MAC.
 pub fn connection_secret(nonces: [[u8; 16]; 2]) -> [u8; 16] {
     let mut mac = Mac::new(&nonces[0]);
     mac.update(SECRET_LABEL);

@@ -1,4 +1,4 @@
-//! What a peer has to know to use a backup path: the queue pair there, and the key of a region there. MADs and entries have the same bytes.
+//! What a peer has to know of a backup: its queue pair, the key of a region there; the same bytes in MADs and entries.
 
 use core::fmt;
 use core::net::Ipv6Addr;

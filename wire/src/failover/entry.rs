@@ -1,7 +1,8 @@
 //! Entries of a store that both ends can reach: what is behind a queue pair or a region of a default NIC.
 //!
-//! A key is text, so that people can list them: `softnic:1:qp:<GID, 32 hex digits>:<QPN, 6 hex digits>` for a queue pair and
-//! `softnic:1:mr:<GID>:<rkey, 8 hex digits>` for a region, behind the prefix of the store and the version of the format. A value is 80 bytes:
+//! A key is text, so that people can list them: `softnic:1:qp:<GID, 32 hex digits>:<QPN, 6 hex digits>` for a queue
+//! pair and `softnic:1:mr:<GID>:<rkey, 8 hex digits>` for a region, behind the prefix of the store and the version of
+//! the format. A value is 80 bytes:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -13,8 +14,8 @@
 //! | 24 | 40 | a [`BackupQp`], or a [`RegionAnswer`] and zeros |
 //! | 64 | 16 | digest of the text of the key and the bytes before, under the nonce |
 //!
-//! The digest tells bytes that are damaged or stand under another key. It proves nothing about the writer: whoever can write to the store
-//! can make one. That the peer knows the nonce is found out in the handshake.
+//! The digest tells bytes that are damaged or stand under another key. It proves nothing about the writer: whoever can
+//! write to the store can make one. That the peer knows the nonce is found out in the handshake.
 
 use core::fmt::{self, Write};
 use core::net::Ipv6Addr;

@@ -13,9 +13,11 @@ use crate::mad::{self, Attribute, MAD_LEN, fuzz_mad};
 /// What the blocks of the fuzzer have their MACs under.
 const SECRET: [u8; 16] = *b"a fuzzers secret";
 
-/// A byte that says which format and, of its upper bits, what is damaged; then bytes of the format, zeros where they end too soon.
+/// A byte that says which format and, of its upper bits, what is damaged; then bytes of the format, zeros where they
+/// end too soon.
 ///
-/// Nobody guesses a MAC, so there are both: blocks and entries as they come, and those that are given a right MAC first.
+/// Nobody guesses a MAC, so there are both: blocks and entries as they come, and those that are given a right MAC
+/// first.
 pub fn fuzz_failover(data: &[u8]) {
     let Some((&how, bytes)) = data.split_first() else { return };
     let damage = usize::from(how >> 3);

@@ -1,4 +1,4 @@
-//! MACs of status blocks and entries: SipHash-2-4 with 128 bits, which is made for short input and needs no instructions of its own.
+//! MACs of status blocks and entries: SipHash-2-4 with 128 bits, made for short input, on any CPU.
 
 use core::fmt;
 use core::hash::Hasher;

@@ -1,8 +1,8 @@
-//! MADs of failover: what two ends of a protected connection tell each other about their backup NICs (SHIFT, section 4.2).
+//! MADs of failover: what two ends of a protected connection tell each other about their backups (SHIFT, section 4.2).
 //!
-//! They are built like the [negotiation](super::vendor): Get asks, GetResp answers, and whoever does not know the attribute answers with an
-//! error status at once. The QPNs are those of the default queue pairs, whichever path the MAD goes by. Up to byte 52 the layout is the
-//! negotiation's. Bytes 88 to 104, its MAC, are left free in both.
+//! They are built like the [negotiation](super::vendor): Get asks, GetResp answers, and whoever does not know the
+//! attribute answers with an error status at once. The QPNs are those of the default queue pairs, whichever path the
+//! MAD goes by. Up to byte 52 the layout is the negotiation's. Bytes 88 to 103, its MAC, are left free in both.
 //!
 //! [`Hello`], attribute [`FAILOVER_HELLO`]:
 //!

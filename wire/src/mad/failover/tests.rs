@@ -135,7 +135,8 @@ fn reserved_bytes_and_what_is_not_told_are_ignored() {
 #[test]
 fn what_is_no_hello() {
     let good = bytes_of(&hello());
-    // Class, method, attribute, RMPP flags, OUI, format version; readiness that there is not, or that has no backup to tell.
+    // Class, method, attribute, RMPP flags, OUI, format version; readiness that there is not, or that has no backup to
+    // tell.
     let front = [(1, 0x30), (3, 0x02), (17, ATTRIBUTE.0 as u8), (17, 0x12), (26, 0x01), (38, 0x00), (40, 0x00)];
     let readiness = [(53, 0), (53, 1), (53, 3), (53, 0xff)];
     // Of the backup: a multicast GID, MTUs that there are not.
