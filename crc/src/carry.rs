@@ -58,13 +58,13 @@ impl Change {
 
 /// [`Change::finish`] after [`Change::add`] of every pair of a difference and its distance, in one call for all of them.
 #[inline]
-pub fn change_of(words: &[(u32, u32)]) -> u32 {
+pub fn change_of(words: impl Iterator<Item = (u32, u32)>) -> u32 {
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
     if let Some(multiplier) = Multiplier::get() {
         return multiplier.change_of(words);
     }
     let mut change = Change::default();
-    words.iter().for_each(|&(difference, bytes)| change.add(difference, bytes as usize));
+    words.for_each(|(difference, bytes)| change.add(difference, bytes as usize));
     change.finish_portable()
 }
 
@@ -99,7 +99,7 @@ mod tests {
         let words: Vec<(u32, u32)> = (1..40u32).map(|i| (i.wrapping_mul(0x9e37_79b1), i * 52)).collect();
         for n in 0..words.len() {
             let one_by_one = words[..n].iter().fold(0, |sum, &(word, bytes)| sum ^ carry(word, bytes as usize));
-            assert_eq!(change_of(&words[..n]), one_by_one, "{n} words");
+            assert_eq!(change_of(words[..n].iter().copied()), one_by_one, "{n} words");
         }
     }
 }

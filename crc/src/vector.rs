@@ -101,7 +101,7 @@ impl Multiplier {
 
     /// The sum of all differences, each carried behind its bytes, modulo the polynomial.
     #[inline]
-    pub(crate) fn change_of(self, words: &[(u32, u32)]) -> u32 {
+    pub(crate) fn change_of(self, words: impl Iterator<Item = (u32, u32)>) -> u32 {
         // SAFETY: a `Multiplier` proves that the instructions are there.
         unsafe { change_of(words) }
     }
@@ -122,9 +122,12 @@ fn product(a: u32, b: u32) -> u64 {
 }
 
 #[target_feature(enable = "pclmulqdq,sse4.1")]
-fn change_of(words: &[(u32, u32)]) -> u32 {
-    let sum = words.iter().fold(0, |sum, &(difference, bytes)| sum ^ product(difference, power(bytes as usize)));
-    barrett(_mm_cvtsi64_si128(sum as i64))
+fn change_of(words: impl Iterator<Item = (u32, u32)>) -> u32 {
+    let sum = words.fold(_mm_setzero_si128(), |sum, (difference, bytes)| {
+        let by = _mm_cvtsi64_si128((u64::from(power(bytes as usize)) << 1) as i64);
+        _mm_xor_si128(sum, _mm_clmulepi64_si128(_mm_cvtsi32_si128(difference as i32), by, 0x00))
+    });
+    barrett(sum)
 }
 
 /// The first block, which may be short, and what is done to the one behind it.

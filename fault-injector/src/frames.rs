@@ -39,6 +39,7 @@ impl Frames {
         Frames { short: Slots::bounded(SHORT, limit), whole: Slots::bounded(max_frame, limit) }
     }
 
+    #[inline]
     fn slots(&mut self, len: usize) -> &mut Slots {
         if len <= SHORT { &mut self.short } else { &mut self.whole }
     }
@@ -73,6 +74,7 @@ impl Frames {
     }
 
     /// Keeps a copy of a frame; `None` when there is no memory for it, or when it is too long.
+    #[inline]
     pub fn keep(&mut self, bytes: &[u8]) -> Option<Frame> {
         let slots = self.slots(bytes.len());
         if bytes.len() > slots.slot_len() {

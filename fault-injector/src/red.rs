@@ -48,11 +48,13 @@ pub struct Policy {
 
 impl Policy {
     /// Decides over a frame of `len` bytes that finds `waiting` of them. Draws only where chance decides.
+    #[inline]
     pub fn decide(&self, waiting: u64, len: u64, random: &mut Random) -> QueueDecision {
         if waiting.saturating_add(len) > self.limit {
             return QueueDecision::Drop;
         }
-        let chance = self.red.map_or(0.0, |r| r.chance(waiting));
+        let Some(red) = &self.red else { return QueueDecision::Take };
+        let chance = red.chance(waiting);
         if chance >= 1.0 || chance > 0.0 && random.chance(chance) { QueueDecision::Mark } else { QueueDecision::Take }
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use softnic_wire::aeth::Syndrome;
 use softnic_wire::opcode::Kind;
 use softnic_wire::rewrite::Rewrite;
-use softnic_wire::{Instant, Opcode, ethernet};
+use softnic_wire::{Instant, Layout, Opcode, ethernet};
 
 use crate::copies::is_right;
 use crate::group::Merged;
@@ -14,8 +14,16 @@ use crate::switch::Switch;
 
 impl Switch {
     /// A packet to the queue pair of a group's sender.
-    pub(crate) fn merge_back(&mut self, now: Instant, port: usize, frame: &mut [u8], index: u32, src: IpAddr) {
-        let passing = self.parse_passing(frame);
+    pub(crate) fn merge_back(
+        &mut self,
+        now: Instant,
+        port: usize,
+        frame: &mut [u8],
+        layout: &Layout,
+        index: u32,
+        src: IpAddr,
+    ) {
+        let passing = self.parse_passing(frame, layout);
         // What is damaged moves nothing, and does not go on.
         let Some(passing) = passing.filter(|passing| is_right(frame, passing)) else {
             return self.count_bad(index);
@@ -27,12 +35,12 @@ impl Switch {
         let own_mac = ethernet::Packet::new_unchecked(&*frame).src();
         let Some(group) = self.groups.get_mut(index) else { return };
         if member == 0 && !to_us {
-            group.first_mac = Some(own_mac);
+            group.aside.first_mac = Some(own_mac);
         }
-        let Some(first) = group.spec.receivers.first() else { return };
+        let Some(first) = group.aside.spec.receivers.first() else { return };
         // The sender takes packets from its peer alone, which is the first receiver.
         let mut rewrite = Rewrite { src_ip: Some(first.address), ..Rewrite::default() };
-        rewrite.src_mac = first.mac.or(group.first_mac).filter(|_| !to_us);
+        rewrite.src_mac = first.mac.or(group.aside.first_mac).filter(|_| !to_us);
         match (passing.opcode(), passing.aeth(frame), passing.bth(frame)) {
             (opcode, ..) if opcode.kind() == Kind::CongestionNotification => {
                 group.counters.cnps_in += 1;

@@ -10,7 +10,7 @@ use softnic_wire::{
     icrc, opcode,
 };
 
-use crate::group::{Answer, Branch, Egress, Found, Group};
+use crate::group::{Answer, Egress, Found, Group, Looked, Memory};
 use crate::planted::{Bug, planted};
 use crate::switch::Switch;
 use crate::tables::FlowKey;
@@ -38,19 +38,19 @@ impl Switch {
         if let Some(group) = self.groups.of_sender(src, dest_qp)
             && self.groups.get_mut(group).is_some_and(|g| g.first == dst)
         {
-            self.copy_out(port, frame, group);
+            self.copy_out(port, frame, layout, group);
             return true;
         }
         if let Some(group) = self.groups.to_sender(dst, dest_qp) {
-            self.merge_back(now, port, frame, group, src);
+            self.merge_back(now, port, frame, layout, group, src);
             return true;
         }
         false
     }
 
     /// A packet of a group's sender.
-    fn copy_out(&mut self, port: usize, frame: &[u8], index: u32) {
-        let Some(passing) = self.parse_passing(frame) else {
+    fn copy_out(&mut self, port: usize, frame: &[u8], layout: &Layout, index: u32) {
+        let Some(passing) = self.parse_passing(frame, layout) else {
             return self.count_bad(index);
         };
         // For acknowledgements that were marked: nobody sends these any slower.
@@ -90,11 +90,11 @@ impl Switch {
                 return;
             }
         }
-        self.copy(index, frame, passing, names);
+        self.copy(index, frame, &passing, names);
     }
 
     /// Queues a copy for every branch.
-    fn copy(&mut self, index: u32, frame: &[u8], passing: Passing, names: Names) {
+    fn copy(&mut self, index: u32, frame: &[u8], passing: &Passing, names: Names) {
         let wire_len = self.wire_len(frame);
         let src_port = passing.layout().src_port(frame).unwrap_or(0);
         self.find_ways(index, src_port);
@@ -105,58 +105,68 @@ impl Switch {
         };
         let to_us = ethernet::Packet::new_unchecked(frame).dst() == self.config.mac;
         let capable = passing.layout().traffic_class(frame).is_some_and(|class| class & CE != NOT_ECT);
-        for i in 0..group.branches.len() {
-            let branch = &mut group.branches[i];
-            let Some((port, mac, routed)) = branch.egress.and_then(|egress| egress.to) else {
-                branch.unresolved += 1;
+        for (i, branch) in group.branches.iter().enumerate() {
+            let Some(Egress { port, mac, routed }) = branch.egress else {
                 group.counters.unresolved += 1;
+                if let Some(aside) = group.aside.branches.get_mut(i) {
+                    aside.unresolved += 1;
+                }
                 continue;
             };
-            let Some(out) = self.ports.get_mut(port) else { continue };
+            let Some(out) = self.ports.get_mut(port as usize) else { continue };
             let decision = out.decide(wire_len, &mut self.random);
             if decision == QueueDecision::Drop {
                 continue;
             }
             group.counters.copies += 1;
             let routed = routed || to_us;
-            let rewrite = Rewrite {
+            let mut rewrite = Rewrite {
                 dst_mac: Some(mac),
                 src_mac: routed.then_some(self.config.mac),
                 take_hop: routed,
-                ..group.rewrite(i, names)
+                dst_ip: Some(branch.to),
+                ..Rewrite::default()
             };
+            if let Some(receiver) = branch.last {
+                rewrite.dest_qp = Some(branch.qpn);
+                names.rewrite(&group.memory, receiver.into(), &mut rewrite);
+            }
             let marked = decision == QueueDecision::Mark;
+            // It has no hop left.
+            let Ok(kept) = shared.copy(&rewrite, marked) else {
+                self.counters.hops_exceeded += 1;
+                continue;
+            };
             out.stats.marked += u64::from(marked && capable);
-            out.push(self.held.copy(shared, rewrite, marked), wire_len, self.pfc.tag());
+            out.push(kept, wire_len, self.pfc.tag());
             if planted(Bug::CopyToAnother)
-                && let Some(other) = self.ports.get_mut(port + 1)
+                && let Some(other) = self.ports.get_mut(port as usize + 1)
+                && let Ok(kept) = shared.copy(&rewrite, marked)
             {
-                other.push(self.held.copy(shared, rewrite, marked), wire_len, self.pfc.tag());
+                other.push(kept, wire_len, self.pfc.tag());
             }
         }
-        self.held.settle(shared);
+        let place = shared.place();
+        self.held.settle(place);
     }
 
     /// Where the branches of a group leave; looked up again when tables have changed, or when the sender chose another source port.
     #[inline]
     fn find_ways(&mut self, index: u32, src_port: u16) {
-        let epoch = self.epoch;
-        let Some(group) = self.groups.get_mut(index) else { return };
-        let known = |branch: &Branch| branch.egress.is_some_and(|e| e.is_still(epoch, src_port));
-        if !group.branches.iter().all(known) {
-            self.find_ways_anew(index, src_port);
+        let now = Looked { epoch: self.epoch, src_port };
+        if self.groups.get_mut(index).is_some_and(|group| group.looked != Some(now)) {
+            self.find_ways_anew(index, now);
         }
     }
 
     #[cold]
-    fn find_ways_anew(&mut self, index: u32, src_port: u16) {
-        let epoch = self.epoch;
-        let mut branch = 0;
+    fn find_ways_anew(&mut self, index: u32, now: Looked) {
+        let (mut branch, mut all) = (0, true);
         while let Some(group) = self.groups.get_mut(index)
-            && let Some(&Branch { to, mac, .. }) = group.branches.get(branch)
+            && let (Some(to), Some(aside)) = (group.branches.get(branch), group.aside.branches.get(branch))
         {
-            let sender = group.spec.sender;
-            let to = match mac {
+            let (sender, to, mac) = (group.aside.spec.sender, to.to, aside.mac);
+            let found = match mac {
                 Some(mac) => {
                     let port = self.macs.port(mac);
                     if port.is_none() {
@@ -165,12 +175,17 @@ impl Switch {
                     }
                     port.map(|port| (port, mac, false))
                 }
-                None => self.next_hop(&FlowKey::roce(sender, to, src_port)).ok(),
+                None => self.next_hop(to, || Some(FlowKey::roce(sender, to, now.src_port))).ok(),
             };
+            all &= found.is_some();
             if let Some(group) = self.groups.get_mut(index) {
-                group.branches[branch].egress = Some(Egress { epoch, src_port, to });
+                let egress = found.map(|(port, mac, routed)| Egress { port: port as u32, mac, routed });
+                group.branches[branch].egress = egress;
             }
             branch += 1;
+        }
+        if let Some(group) = self.groups.get_mut(index) {
+            group.looked = all.then_some(now);
         }
     }
 
@@ -178,7 +193,7 @@ impl Switch {
     fn answer(&mut self, index: u32, port: usize, frame: &[u8], passing: &Passing, answer: Option<Answer>) {
         let Some(answer) = answer else { return };
         let Some(group) = self.groups.get_mut(index) else { return };
-        let Some(merge) = group.spec.merge else { return };
+        let Some(merge) = group.aside.spec.merge else { return };
         let Some((src, dst)) = passing.layout().addresses(frame) else { return };
         let Some(addresses) = Addresses::new(dst, src) else { return };
         let header = ethernet::Packet::new_unchecked(frame);
@@ -202,8 +217,9 @@ impl Switch {
     }
 
     /// Reads a frame that may be changed.
-    pub(crate) fn parse_passing(&self, frame: &[u8]) -> Option<Passing> {
-        match Passing::parse(frame) {
+    #[inline]
+    pub(crate) fn parse_passing(&self, frame: &[u8], layout: &Layout) -> Option<Passing> {
+        match Passing::parse_at(frame, layout) {
             Ok(passing) => Some(passing),
             Err(_) if self.config.elided => Passing::parse_elided(frame).ok(),
             Err(_) => None,
@@ -243,24 +259,22 @@ impl Group {
         }
         Ok(Names::Nothing)
     }
+}
 
-    /// What is different in a branch's copy, whatever way it takes.
-    fn rewrite(&self, branch: usize, names: Names) -> Rewrite {
-        let Some(branch) = self.branches.get(branch) else { return Rewrite::default() };
-        let mut rewrite = Rewrite { dst_ip: Some(branch.to), ..Rewrite::default() };
-        let Some((receiver, qpn)) = branch.last else { return rewrite };
-        rewrite.dest_qp = Some(qpn);
-        match names {
+impl Names {
+    /// What of it a receiver's copy says instead.
+    #[inline]
+    fn rewrite(self, memory: &Memory, receiver: usize, rewrite: &mut Rewrite) {
+        match self {
             Names::Nothing => {}
             Names::Range(found) => {
-                let (offset, rkey) = self.memory.target(found, receiver);
+                let (offset, rkey) = memory.target(found, receiver);
                 let offset = offset.wrapping_add(u64::from(planted(Bug::RethOffByOne)));
                 rewrite.reth = Some(RethRewrite { offset, rkey });
             }
             Names::Key(_) if planted(Bug::IethUnchanged) => {}
-            Names::Key(found) => rewrite.ieth = Some(self.memory.target(found, receiver).1),
+            Names::Key(found) => rewrite.ieth = Some(memory.target(found, receiver).1),
         }
-        rewrite
     }
 }
 

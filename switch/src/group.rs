@@ -10,7 +10,7 @@ use softnic_wire::{MacAddr, Psn, Qpn};
 
 pub(crate) use memory::{Found, Memory};
 pub use merge::{Answer, Member, Merge, Merged};
-pub(crate) use table::{Branch, Egress, Group, Groups};
+pub(crate) use table::{Branch, BranchAside, Egress, Group, Groups, Looked};
 pub use table::{Fill, GroupCounters};
 
 /// Groups of a switch.

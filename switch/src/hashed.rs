@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
+use std::net::IpAddr;
 
 /// A table whose order is never looked at.
 pub(crate) type Table<K, V> = HashMap<K, V, Seeded>;
@@ -56,5 +57,52 @@ impl Hasher for Mix {
 
     fn finish(&self) -> u64 {
         self.0
+    }
+}
+
+/// Numbers by an address and another number. Short keys, so that a large table is small: most addresses are of IPv4.
+#[derive(Debug, Default)]
+pub(crate) struct ByAddress {
+    v4: Table<u64, u32>,
+    v6: Table<(u64, u64, u32), u32>,
+}
+
+/// A key of [`ByAddress`].
+enum Key {
+    V4(u64),
+    V6((u64, u64, u32)),
+}
+
+impl Key {
+    #[inline]
+    fn new(address: IpAddr, number: u32) -> Key {
+        match address {
+            IpAddr::V4(a) => Key::V4(u64::from(a.to_bits()) << 32 | u64::from(number)),
+            IpAddr::V6(a) => Key::V6(((a.to_bits() >> 64) as u64, a.to_bits() as u64, number)),
+        }
+    }
+}
+
+impl ByAddress {
+    #[inline]
+    pub(crate) fn get(&self, address: IpAddr, number: u32) -> Option<u32> {
+        match Key::new(address, number) {
+            Key::V4(key) => self.v4.get(&key).copied(),
+            Key::V6(key) => self.v6.get(&key).copied(),
+        }
+    }
+
+    pub(crate) fn insert(&mut self, address: IpAddr, number: u32, value: u32) {
+        match Key::new(address, number) {
+            Key::V4(key) => self.v4.insert(key, value),
+            Key::V6(key) => self.v6.insert(key, value),
+        };
+    }
+
+    pub(crate) fn remove(&mut self, address: IpAddr, number: u32) -> Option<u32> {
+        match Key::new(address, number) {
+            Key::V4(key) => self.v4.remove(&key),
+            Key::V6(key) => self.v6.remove(&key),
+        }
     }
 }

@@ -1,14 +1,30 @@
 //! Frames in a switch: each is kept once, however many copies of it wait, and a copy is changed as it leaves.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use softnic_fault_injector::frames::{Frame, Frames};
-use softnic_wire::rewrite::{Passing, Rewrite, RewriteError};
+use softnic_wire::rewrite::{Passing, Patch, RethRewrite, Rewrite, RewriteError, Stencil};
 use softnic_wire::transit::mark_ce;
-use softnic_wire::{Error, TxFrame, icrc};
+use softnic_wire::{Error, Qpn, TxFrame, icrc};
 
 use crate::planted::{Bug, planted};
 
 /// Bytes of the longest headers of a frame that is copied.
 const MAX_HEAD: usize = 256;
+
+/// The fields of a frame that copies may have their own of.
+const COPIED: Rewrite = Rewrite {
+    dst_mac: None,
+    src_mac: None,
+    src_ip: None,
+    dst_ip: Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+    take_hop: false,
+    dest_qp: Some(Qpn::QP0),
+    psn: None,
+    reth: Some(RethRewrite { offset: 0, rkey: 0 }),
+    ieth: Some(0),
+    aeth: None,
+};
 
 /// A frame that waits.
 #[derive(Debug, Clone, Copy)]
@@ -16,23 +32,52 @@ pub(crate) enum Kept {
     /// As it is.
     Plain(Frame),
     /// A copy of a frame that others may wait for as well.
-    Copy(u32),
+    Copy(Copied),
+}
+
+/// A copy: of which frame, which of its patches, and whether it is marked as well.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Copied {
+    shared: u32,
+    patch: u16,
+    marked: bool,
 }
 
 /// A frame with several copies.
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
+    /// Its own place.
+    place: u32,
     frame: Frame,
     passing: Passing,
-    copies: u32,
+    stencil: Stencil,
+    /// What is different in each copy; those behind `made` were of another frame.
+    patches: Vec<Patch>,
+    made: u16,
+    /// Copies that have not left.
+    waiting: u16,
 }
 
-/// A copy: what is different in it.
-#[derive(Debug, Clone, Copy)]
-struct Copied {
-    shared: u32,
-    rewrite: Rewrite,
-    marked: bool,
+impl Shared {
+    /// For [`Held::settle`].
+    #[inline]
+    pub(crate) fn place(&self) -> u32 {
+        self.place
+    }
+
+    /// One more copy of the frame, of whose headers the destination differs: addresses, queue pair, memory.
+    #[inline(always)]
+    pub(crate) fn copy(&mut self, rewrite: &Rewrite, marked: bool) -> Result<Kept, RewriteError> {
+        let at = usize::from(self.made);
+        if self.patches.len() == at {
+            self.patches.push(Patch::default());
+        }
+        self.passing.patch(&self.stencil, rewrite, &mut self.patches[at])?;
+        let copied = Copied { shared: self.place, patch: self.made, marked };
+        self.made += 1;
+        self.waiting += 1;
+        Ok(Kept::Copy(copied))
+    }
 }
 
 /// Why a frame that waited does not leave.
@@ -40,7 +85,7 @@ struct Copied {
 pub(crate) enum Unsent {
     /// The driver's frames are shorter than ours.
     TooLong,
-    /// It has no hop left, or cannot be changed.
+    /// It cannot be changed.
     Unchangeable,
 }
 
@@ -48,14 +93,15 @@ pub(crate) enum Unsent {
 #[derive(Debug)]
 pub(crate) struct Held {
     frames: Frames,
-    shared: Places<Shared>,
-    copies: Places<Copied>,
+    shared: Vec<Shared>,
+    /// Places of `shared` that serve again.
+    free: Vec<u32>,
 }
 
 impl Held {
     /// At most `limit` frames, and as many short ones.
     pub(crate) fn bounded(max_frame: usize, limit: usize) -> Held {
-        Held { frames: Frames::bounded(max_frame, limit), shared: Places::default(), copies: Places::default() }
+        Held { frames: Frames::bounded(max_frame, limit), shared: Vec::new(), free: Vec::new() }
     }
 
     /// Keeps a frame that leaves once, and as it is.
@@ -67,29 +113,34 @@ impl Held {
     }
 
     /// Keeps a frame that copies are to be made of; [`Held::settle`] ends that.
-    pub(crate) fn share(&mut self, bytes: &[u8], passing: Passing) -> Option<u32> {
+    #[inline]
+    pub(crate) fn share(&mut self, bytes: &[u8], passing: &Passing) -> Option<&mut Shared> {
         if passing.head_len() > MAX_HEAD {
             return None;
         }
         let frame = self.frames.keep(bytes)?;
-        Some(self.shared.add(Shared { frame, passing, copies: 0 }))
-    }
-
-    /// A copy of a frame that is shared.
-    pub(crate) fn copy(&mut self, shared: u32, rewrite: Rewrite, marked: bool) -> Kept {
-        if let Some(frame) = self.shared.get_mut(shared) {
-            frame.copies += 1;
+        let place = self.free.pop().unwrap_or_else(|| {
+            let (place, stencil) = (self.shared.len() as u32, Stencil::default());
+            let passing = *passing;
+            self.shared.push(Shared { place, frame, passing, stencil, patches: Vec::new(), made: 0, waiting: 0 });
+            place
+        });
+        let shared = self.shared.get_mut(place as usize)?;
+        (shared.frame, shared.passing) = (frame, *passing);
+        (shared.made, shared.waiting) = (0, 0);
+        if shared.passing.stencil(&COPIED, bytes, &mut shared.stencil).is_err() {
+            self.settle(place);
+            return None;
         }
-        Kept::Copy(self.copies.add(Copied { shared, rewrite, marked }))
+        self.shared.get_mut(place as usize)
     }
 
-    /// No more copies are made of it: without any its memory is free.
-    pub(crate) fn settle(&mut self, shared: u32) {
-        if let Some(frame) = self.shared.get_mut(shared)
-            && frame.copies == 0
-            && let Some(gone) = self.shared.take(shared)
-        {
-            self.frames.give_back(gone.frame);
+    /// No more copies are made of what was shared last: without any, its memory is free.
+    #[inline]
+    pub(crate) fn settle(&mut self, place: u32) {
+        if let Some(shared) = self.shared.get(place as usize).filter(|shared| shared.waiting == 0) {
+            self.frames.give_back(shared.frame);
+            self.free.push(place);
         }
     }
 
@@ -102,114 +153,61 @@ impl Held {
                 self.frames.give_back(frame);
                 put.map_err(|_| Unsent::TooLong)
             }
-            Kept::Copy(copy) => self.send_copy(copy, wire_len, tx),
+            Kept::Copy(copied) => self.send_copy(copied, wire_len, tx),
         }
     }
 
-    fn send_copy(&mut self, copy: u32, wire_len: usize, tx: &mut TxFrame<'_>) -> Result<(), Unsent> {
-        // It is read where it lies: it is larger than most headers.
-        let Some(&mut Copied { shared, ref rewrite, marked }) = self.copies.get_mut(copy) else {
-            return Err(Unsent::Unchangeable);
+    #[inline]
+    fn send_copy(&mut self, copied: Copied, wire_len: usize, tx: &mut TxFrame<'_>) -> Result<(), Unsent> {
+        let Some(shared) = self.shared.get_mut(copied.shared as usize) else { return Err(Unsent::Unchangeable) };
+        shared.waiting -= 1;
+        let bytes = self.frames.bytes(shared.frame);
+        let sent = match shared.patches.get(usize::from(copied.patch)) {
+            Some(patch) => put_changed(bytes, shared, patch, copied.marked, wire_len, tx),
+            None => Err(Unsent::Unchangeable),
         };
-        let Some(of) = self.shared.get_mut(shared) else { return Err(Unsent::Unchangeable) };
-        let sent = put_changed(self.frames.bytes(of.frame), &of.passing, rewrite, marked, wire_len, tx);
-        of.copies -= 1;
-        self.copies.free(copy);
-        self.settle(shared);
+        self.settle(copied.shared);
         sent
     }
 }
 
 /// Copies a frame, changed where it leaves.
+#[inline]
 fn put_changed(
     bytes: &[u8],
-    passing: &Passing,
-    rewrite: &Rewrite,
+    shared: &Shared,
+    patch: &Patch,
     marked: bool,
     wire_len: usize,
     tx: &mut TxFrame<'_>,
 ) -> Result<(), Unsent> {
+    let passing = &shared.passing;
     tx.put_frame_elided(bytes, wire_len).map_err(|_: Error| Unsent::TooLong)?;
-    let (frame, rest) = tx.slices_mut(0, bytes.len());
-    if !rest.is_empty() {
-        return put_apart(bytes, passing, rewrite, marked, wire_len, tx);
+    if let Some(at) = passing.icrc_at() {
+        tx.put(at, &patch.icrc());
     }
-    passing.apply(rewrite, frame).map_err(|_: RewriteError| Unsent::Unchangeable)?;
-    if marked {
-        mark_ce(frame);
+    let len = passing.head_len();
+    match tx.slices_mut(0, len) {
+        (head, []) => put_head(shared, patch, marked, head)?,
+        _ => {
+            // Headers in two pieces are changed apart.
+            let mut buffer = [0; MAX_HEAD];
+            buffer[..len].copy_from_slice(bytes.get(..len).ok_or(Unsent::Unchangeable)?);
+            put_head(shared, patch, marked, &mut buffer[..len])?;
+            tx.put(0, &buffer[..len]);
+        }
     }
     if planted(Bug::IcrcMadeRight) {
-        let _ = icrc::write(frame, passing.layout());
+        let _ = icrc::write(tx.slices_mut(0, bytes.len()).0, passing.layout());
     }
     Ok(())
 }
 
-/// [`put_changed`] of a frame that leaves in two pieces: its head is changed apart.
-#[cold]
-fn put_apart(
-    bytes: &[u8],
-    passing: &Passing,
-    rewrite: &Rewrite,
-    marked: bool,
-    wire_len: usize,
-    tx: &mut TxFrame<'_>,
-) -> Result<(), Unsent> {
-    let (mut buffer, len) = ([0; MAX_HEAD], passing.head_len());
-    let head = &mut buffer[..len];
-    head.copy_from_slice(bytes.get(..len).ok_or(Unsent::Unchangeable)?);
-    let at = passing.icrc_at();
-    let old = at.and_then(|at| bytes.get(at..)?.first_chunk().copied()).unwrap_or_default();
-    let icrc = passing.apply_head(rewrite, head, old).map_err(|_: RewriteError| Unsent::Unchangeable)?;
+#[inline]
+fn put_head(shared: &Shared, patch: &Patch, marked: bool, head: &mut [u8]) -> Result<(), Unsent> {
+    shared.passing.put(&shared.stencil, patch, head).map_err(|_: RewriteError| Unsent::Unchangeable)?;
     if marked {
         mark_ce(head);
     }
-    tx.put_frame_elided(bytes, wire_len).map_err(|_: Error| Unsent::TooLong)?;
-    tx.put(0, head);
-    if let Some(at) = at {
-        tx.put(at, &icrc);
-    }
     Ok(())
-}
-
-/// Values with numbers that serve again.
-#[derive(Debug)]
-struct Places<T> {
-    values: Vec<Option<T>>,
-    free: Vec<u32>,
-}
-
-impl<T> Default for Places<T> {
-    fn default() -> Places<T> {
-        Places { values: Vec::new(), free: Vec::new() }
-    }
-}
-
-impl<T> Places<T> {
-    fn add(&mut self, value: T) -> u32 {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.values.push(None);
-            self.values.len() as u32 - 1
-        });
-        self.values[place as usize] = Some(value);
-        place
-    }
-
-    fn get_mut(&mut self, place: u32) -> Option<&mut T> {
-        self.values.get_mut(place as usize)?.as_mut()
-    }
-
-    fn free(&mut self, place: u32) {
-        if let Some(value) = self.values.get_mut(place as usize).filter(|value| value.is_some()) {
-            *value = None;
-            self.free.push(place);
-        }
-    }
-
-    fn take(&mut self, place: u32) -> Option<T> {
-        let value = self.values.get_mut(place as usize)?.take();
-        if value.is_some() {
-            self.free.push(place);
-        }
-        value
-    }
 }

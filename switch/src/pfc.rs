@@ -81,9 +81,13 @@ fn pause_time(quanta: u16, rate: u64) -> Duration {
 /// Says of a frame that waits whose it is: what it counts for, and its priority.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tag {
-    ticket: Option<u32>,
+    /// [`NO_TICKET`] where nothing is counted.
+    ticket: u32,
     pub(crate) priority: u8,
 }
+
+/// A number, where an `Option` would be stored in pieces for each copy and loaded whole, which waits.
+const NO_TICKET: u32 = u32::MAX;
 
 /// A frame that came in, and how many copies of it wait.
 #[derive(Debug, Clone, Copy)]
@@ -166,23 +170,21 @@ impl Pfc {
                 self.tickets.len() as u32 - 1
             }
         };
-        self.current = Some(Tag { ticket: Some(place), priority: priority as u8 });
+        self.current = Some(Tag { ticket: place, priority: priority as u8 });
         true
     }
 
     /// A copy of the frame that came in waits.
     #[inline]
     pub(crate) fn tag(&mut self) -> Tag {
-        let tag = self.current.unwrap_or(Tag { ticket: None, priority: 0 });
-        if let Some(ticket) = tag.ticket {
-            self.tickets[ticket as usize].copies += 1;
-        }
+        let Some(tag) = self.current else { return Tag { ticket: NO_TICKET, priority: 0 } };
+        self.tickets[tag.ticket as usize].copies += 1;
         tag
     }
 
     /// All copies of the frame that came in wait: without any, it is gone.
     pub(crate) fn end(&mut self) {
-        if let Some(Tag { ticket: Some(ticket), .. }) = self.current.take()
+        if let Some(Tag { ticket, .. }) = self.current.take()
             && self.tickets[ticket as usize].copies == 0
         {
             self.release(ticket);
@@ -192,11 +194,13 @@ impl Pfc {
     /// A copy has left, or is dropped after all.
     #[inline]
     pub(crate) fn left(&mut self, tag: Tag) {
-        let Some(ticket) = tag.ticket else { return };
-        let copies = &mut self.tickets[ticket as usize].copies;
+        if tag.ticket == NO_TICKET {
+            return;
+        }
+        let copies = &mut self.tickets[tag.ticket as usize].copies;
         *copies -= 1;
         if *copies == 0 {
-            self.release(ticket);
+            self.release(tag.ticket);
         }
     }
 

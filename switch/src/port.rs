@@ -102,7 +102,7 @@ impl Port {
     }
 
     /// Behind all others.
-    #[inline]
+    #[inline(always)] // a frame handed over in memory is stored in pieces and loaded whole, which waits
     pub(crate) fn push(&mut self, kept: Kept, wire_len: usize, tag: Tag) {
         self.bytes += wire_len as u64;
         self.stats.max_queue = self.stats.max_queue.max(self.bytes);

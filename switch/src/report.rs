@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use softnic_wire::{Instant, Psn, Qpn};
 
-use crate::group::{Fill, Group, GroupCounters};
+use crate::group::{Branch, BranchAside, Fill, Group, GroupCounters};
 use crate::switch::Switch;
 
 /// A group, as it is.
@@ -67,25 +67,27 @@ impl Switch {
 
 fn report(group: &Group, now: Instant) -> GroupReport {
     let merge = group.merge.as_ref();
-    let members = group.spec.receivers.iter().enumerate().map(|(i, receiver)| {
+    let spec = &group.aside.spec;
+    let members = spec.receivers.iter().enumerate().map(|(i, receiver)| {
         let said = merge.and_then(|merge| merge.members().get(i));
-        let same_branch = |b: &&crate::group::Branch| match b.last {
-            Some((own, _)) => own == i,
-            None => b.number.is_some() && b.number == receiver.branch,
+        let same_branch = |(b, aside): &(&Branch, &BranchAside)| match b.last {
+            Some(own) => usize::from(own) == i,
+            None => aside.number.is_some() && aside.number == receiver.branch,
         };
+        let mut branches = group.branches.iter().zip(&group.aside.branches);
         MemberReport {
             address: receiver.address,
             qpn: receiver.qpn,
             acked_psn: said.map(|member| member.acked),
             behind: merge.map(|merge| merge.behind(i)),
             last_heard: said.and_then(|member| member.heard).map(|at| now.saturating_since(at)),
-            unresolved: group.branches.iter().find(same_branch).map_or(0, |branch| branch.unresolved),
+            unresolved: branches.find(same_branch).map_or(0, |(_, aside)| aside.unresolved),
         }
     });
     GroupReport {
-        sender: group.spec.sender,
-        mc_id: group.spec.mc_id,
-        sender_qpn: group.spec.merge.map(|merge| merge.qpn),
+        sender: spec.sender,
+        mc_id: spec.mc_id,
+        sender_qpn: spec.merge.map(|merge| merge.qpn),
         counters: group.counters,
         merged_psn: merge.map(|merge| merge.merged()),
         members: members.collect(),

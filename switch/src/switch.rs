@@ -13,7 +13,7 @@ use crate::held::{Held, Unsent};
 use crate::neighbours::Neighbours;
 use crate::pfc::{Pfc, PfcConfig, PfcStats};
 use crate::port::{Port, PortStats};
-use crate::tables::{FlowKey, MacTable, NextHop, Prefix, Routes};
+use crate::tables::{self, FlowKey, MacTable, NextHop, Prefix, Routes};
 
 /// What a switch is made with.
 #[derive(Debug, Clone, Copy)]
@@ -186,13 +186,19 @@ impl Switch {
         self.ports.len()
     }
 
-    /// Where a flow goes: the port and the MAC address of the next hop, and whether that is another one than the destination itself.
-    pub(crate) fn next_hop(&mut self, flow: &FlowKey) -> Result<(usize, MacAddr, bool), Unreachable> {
-        let hop = self.routes.next_hop(flow, self.config.seed).ok_or(Unreachable::NoRoute)?;
+    /// Where packets to an address go, of several ways that of their flow: the port and the MAC address of the next hop, and whether that
+    /// is another one than the destination itself.
+    #[inline]
+    pub(crate) fn next_hop(
+        &mut self,
+        dst: IpAddr,
+        flow: impl FnOnce() -> Option<FlowKey>,
+    ) -> Result<(usize, MacAddr, bool), Unreachable> {
+        let hop = self.routes.next_hop(dst, self.config.seed, flow).ok_or(Unreachable::NoRoute)?;
         let address = match hop {
             NextHop::Fixed { port, mac } => return Ok((port, mac, true)),
             NextHop::Via(address) => address,
-            NextHop::Direct => flow.dst(),
+            NextHop::Direct => dst,
         };
         let mac = self.neighbours.mac(address).ok_or(Unreachable::Unresolved)?;
         let port = self.macs.port(mac).ok_or(Unreachable::Unresolved)?;
@@ -200,9 +206,10 @@ impl Switch {
     }
 
     /// Takes a hop from a packet, addresses it to the next one and says which port it leaves by.
+    #[inline]
     fn route(&mut self, frame: &mut [u8]) -> Option<usize> {
-        let next = match FlowKey::of(frame) {
-            Some(flow) => self.next_hop(&flow),
+        let next = match tables::destination(frame) {
+            Some(dst) => self.next_hop(dst, || FlowKey::of(frame)),
             None => Err(Unreachable::NoRoute),
         };
         let (port, mac, _) = match next {
@@ -235,6 +242,7 @@ impl Switch {
     }
 
     /// Puts a frame behind those that wait before a port.
+    #[inline]
     pub(crate) fn enqueue(&mut self, port: usize, frame: &[u8]) {
         let wire_len = self.wire_len(frame);
         let Some(port) = self.ports.get_mut(port) else {
@@ -254,19 +262,9 @@ impl Switch {
     }
 
     /// Bytes that a frame takes from Ethernet on.
+    #[inline]
     pub(crate) fn wire_len(&self, frame: &[u8]) -> usize {
-        if !self.config.elided {
-            return frame.len();
-        }
-        let end = ethernet::network_layer(frame).ok().and_then(|(kind, at)| {
-            let packet = frame.get(at..)?;
-            match kind {
-                ethertype::IPV4 => ipv4::Packet::new_checked(packet).ok().map(|ip| at + ip.total_len()),
-                ethertype::IPV6 => ipv6::Packet::new_checked(packet).ok().map(|ip| at + ipv6::LEN + ip.payload_len()),
-                _ => None,
-            }
-        });
-        end.map_or(frame.len(), |end| end.max(frame.len()))
+        if self.config.elided { whole_len(frame) } else { frame.len() }
     }
 
     /// Sends a frame where its addresses say; `from` is the port that it came in at, if any.
@@ -322,6 +320,19 @@ impl Switch {
             self.forward(None, frame);
         }
     }
+}
+
+/// Bytes of a frame whose payload may be elided, by its IP header.
+fn whole_len(frame: &[u8]) -> usize {
+    let end = ethernet::network_layer(frame).ok().and_then(|(kind, at)| {
+        let packet = frame.get(at..)?;
+        match kind {
+            ethertype::IPV4 => ipv4::Packet::new_checked(packet).ok().map(|ip| at + ip.total_len()),
+            ethertype::IPV6 => ipv6::Packet::new_checked(packet).ok().map(|ip| at + ipv6::LEN + ip.payload_len()),
+            _ => None,
+        }
+    });
+    end.map_or(frame.len(), |end| end.max(frame.len()))
 }
 
 /// Whether a frame is for the other end of its link and nobody else.

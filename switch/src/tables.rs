@@ -1,6 +1,5 @@
 //! Where a switch sends frames: learned and fixed MAC addresses, and routes with several next hops.
 
-use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 
 use softnic_wire::ethernet::{self, ethertype};
@@ -31,21 +30,21 @@ impl MacTable {
         if is_group(mac) {
             return false; // nobody's address
         }
-        let known = self.0.len();
-        match self.0.entry(number(mac)) {
-            Entry::Occupied(mut e) => {
-                let moved = *e.get() != (port, false) && !e.get().1;
-                if moved {
-                    e.get_mut().0 = port;
-                }
-                moved
-            }
-            Entry::Vacant(e) if known < MAX_MACS => {
-                e.insert((port, false));
-                true
-            }
-            Entry::Vacant(_) => false,
+        let Some((known, fixed)) = self.0.get_mut(&number(mac)) else { return self.learn_new(mac, port) };
+        let moved = *known != port && !*fixed;
+        if moved {
+            *known = port;
         }
+        moved
+    }
+
+    #[cold]
+    fn learn_new(&mut self, mac: MacAddr, port: usize) -> bool {
+        let room = self.0.len() < MAX_MACS;
+        if room {
+            self.0.insert(number(mac), (port, false));
+        }
+        room
     }
 
     #[inline]
@@ -54,11 +53,13 @@ impl MacTable {
     }
 }
 
+#[inline]
 fn number(mac: MacAddr) -> u64 {
     let [a, b, c, d, e, f] = mac.0;
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }
 
+#[inline]
 fn is_group(mac: MacAddr) -> bool {
     mac.0[0] & 1 == 1
 }
@@ -79,13 +80,23 @@ impl Prefix {
     }
 
     fn contains(&self, addr: IpAddr) -> bool {
-        let bits = |a: IpAddr| match a {
-            IpAddr::V4(a) => (u128::from(u32::from(a)) << 96, 32),
-            IpAddr::V6(a) => (u128::from(a), 128),
-        };
-        let ((own, width), (other, other_width)) = (bits(self.addr), bits(addr));
-        let mask = u128::MAX.checked_shl(128 - u32::from(self.len.min(width))).unwrap_or(0);
-        width == other_width && own & mask == other & mask
+        let differ = bits(self.addr) ^ bits(addr);
+        self.addr.is_ipv4() == addr.is_ipv4() && differ & self.mask() == 0
+    }
+
+    /// The bits that count, in what [`bits`] makes of an address.
+    fn mask(&self) -> u128 {
+        let width = if self.addr.is_ipv4() { 32 } else { 128 };
+        u128::MAX.checked_shl(128 - u32::from(self.len.min(width))).unwrap_or(0)
+    }
+}
+
+/// An address as a number whose upper bits are those of the network.
+#[inline]
+fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(a) => u128::from(a.to_bits()) << 96,
+        IpAddr::V6(a) => a.to_bits(),
     }
 }
 
@@ -107,27 +118,39 @@ pub enum NextHop {
 
 /// Routes, the longest prefixes first.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Routes(Vec<(Prefix, Vec<NextHop>)>);
+pub(crate) struct Routes(Vec<Route>);
+
+#[derive(Debug, Clone)]
+struct Route {
+    prefix: Prefix,
+    /// The prefix as addresses are compared.
+    bits: u128,
+    mask: u128,
+    next_hops: Vec<NextHop>,
+}
 
 impl Routes {
     pub(crate) fn add(&mut self, prefix: Prefix, next_hops: Vec<NextHop>) {
-        let at = self.0.partition_point(|(p, _)| p.len >= prefix.len);
-        self.0.insert(at, (prefix, next_hops));
+        let at = self.0.partition_point(|route| route.prefix.len >= prefix.len);
+        let mask = prefix.mask();
+        self.0.insert(at, Route { prefix, bits: bits(prefix.addr) & mask, mask, next_hops });
     }
 
     /// Replaces what leads to exactly these addresses, or adds it.
     pub(crate) fn set(&mut self, prefix: Prefix, next_hops: Vec<NextHop>) {
-        self.0.retain(|(p, _)| !p.is_same(&prefix));
+        self.0.retain(|route| !route.prefix.is_same(&prefix));
         self.add(prefix, next_hops);
     }
 
-    /// The next hop of a flow: packets of one always take the same of several.
-    pub(crate) fn next_hop(&self, flow: &FlowKey, salt: u64) -> Option<NextHop> {
-        let (_, hops) = self.0.iter().find(|(prefix, _)| prefix.contains(flow.dst))?;
-        match hops.len() {
-            0 => None,
-            1 => hops.first().copied(),
-            n => hops.get((flow.hash(salt) % n as u64) as usize).copied(),
+    /// The next hop to an address: of several that of a flow, whose packets always take the same.
+    #[inline]
+    pub(crate) fn next_hop(&self, dst: IpAddr, salt: u64, flow: impl FnOnce() -> Option<FlowKey>) -> Option<NextHop> {
+        let (dst, v4) = (bits(dst), dst.is_ipv4());
+        let found = self.0.iter().find(|r| dst & r.mask == r.bits && v4 == r.prefix.addr.is_ipv4())?;
+        match *found.next_hops {
+            [] => None,
+            [hop] => Some(hop),
+            ref hops => hops.get((flow()?.hash(salt) % hops.len() as u64) as usize).copied(),
         }
     }
 }
@@ -163,11 +186,6 @@ impl FlowKey {
         Some(FlowKey { src, dst, protocol, ports })
     }
 
-    /// Where it goes to.
-    pub(crate) fn dst(&self) -> IpAddr {
-        self.dst
-    }
-
     /// Of a RoCE packet.
     pub(crate) fn roce(src: IpAddr, dst: IpAddr, src_port: u16) -> FlowKey {
         FlowKey { src, dst, protocol: udp::PROTOCOL, ports: [src_port, udp::ROCE_PORT] }
@@ -181,6 +199,18 @@ impl FlowKey {
         };
         let ports = u64::from(self.ports[0]) << 32 | u64::from(self.ports[1]) << 16 | u64::from(self.protocol);
         [fold(self.src), fold(self.dst), ports].iter().fold(mix(salt), |h, word| mix(h ^ word))
+    }
+}
+
+/// Where the IP packet in a frame goes to.
+#[inline]
+pub(crate) fn destination(frame: &[u8]) -> Option<IpAddr> {
+    let (kind, at) = ethernet::network_layer(frame).ok()?;
+    let packet = frame.get(at..)?;
+    match kind {
+        ethertype::IPV4 => ipv4::Packet::new_checked(packet).ok().map(|ip| ip.dst().into()),
+        ethertype::IPV6 => ipv6::Packet::new_checked(packet).ok().map(|ip| ip.dst().into()),
+        _ => None,
     }
 }
 
@@ -207,7 +237,7 @@ mod tests {
         }
         let to = |dst: &str| {
             let dst = dst.parse().unwrap();
-            routes.next_hop(&FlowKey { src: dst, dst, protocol: 17, ports: [0; 2] }, 0).map(|hop| match hop {
+            routes.next_hop(dst, 0, || None).map(|hop| match hop {
                 NextHop::Fixed { port, .. } => port,
                 other => panic!("{other:?}"),
             })
@@ -227,9 +257,7 @@ mod tests {
         routes.set(to("10.0.2.254"), vec![NextHop::Direct]);
         routes.set(to("10.0.1.0"), vec![NextHop::Via([10, 0, 2, 7].into())]);
         assert_eq!(routes.0.len(), 2);
-        let dst = [10, 0, 1, 9].into();
-        let flow = FlowKey { src: dst, dst, protocol: 17, ports: [0; 2] };
-        assert_eq!(routes.next_hop(&flow, 0), Some(NextHop::Via([10, 0, 2, 7].into())));
+        assert_eq!(routes.next_hop([10, 0, 1, 9].into(), 0, || None), Some(NextHop::Via([10, 0, 2, 7].into())));
     }
 
     #[test]

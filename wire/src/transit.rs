@@ -36,6 +36,7 @@ pub fn mark_ce(frame: &mut [u8]) -> bool {
 }
 
 /// Takes one hop from a frame's packet, and keeps the IPv4 checksum as right as it was.
+#[inline]
 pub fn take_hop(frame: &mut [u8]) -> Hop {
     let Some((version, ip)) = network(frame) else { return Hop::NotIp };
     let at = if version == 4 { ipv4::field::TTL } else { ipv6::field::HOP_LIMIT };
@@ -48,6 +49,7 @@ pub fn take_hop(frame: &mut [u8]) -> Hop {
 }
 
 /// The IP version and the packet from its header on, if that is whole.
+#[inline]
 fn network(frame: &mut [u8]) -> Option<(u8, &mut [u8])> {
     let (kind, at) = ethernet::network_layer(frame).ok()?;
     let packet = frame.get_mut(at..)?;
@@ -60,6 +62,7 @@ fn network(frame: &mut [u8]) -> Option<(u8, &mut [u8])> {
 }
 
 /// Changes a word of the header. The checksum is updated, not computed anew (RFC 1624): damage done before stays visible.
+#[inline]
 fn change(ip: &mut [u8], version: u8, at: usize, to: impl Fn(u16) -> u16) {
     let old = be16(ip, at);
     let new = to(old);

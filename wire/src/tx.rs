@@ -75,6 +75,7 @@ impl<'a> TxFrame<'a> {
     }
 
     /// Makes the frame a copy of `bytes`: for frames that were built elsewhere.
+    #[inline]
     pub fn put_frame(&mut self, bytes: &[u8]) -> Result<(), Error> {
         Error::check_len("frame", bytes.len(), self.capacity())?;
         self.put(0, bytes);
@@ -84,6 +85,7 @@ impl<'a> TxFrame<'a> {
 
     /// Makes the frame a copy of `bytes`, the beginning of one that takes `wire_len` on the wire: for frames whose payload was
     /// elided elsewhere.
+    #[inline]
     pub fn put_frame_elided(&mut self, bytes: &[u8], wire_len: usize) -> Result<(), Error> {
         self.put_frame(bytes)?;
         self.elided = wire_len.saturating_sub(self.len);
@@ -131,6 +133,7 @@ impl<'a> TxFrame<'a> {
     }
 
     /// Copies `bytes` to offset `at`; what exceeds the room is left out.
+    #[inline]
     pub fn put(&mut self, at: usize, bytes: &[u8]) {
         let (a, b) = self.slices_mut(at, bytes.len());
         let (head, tail) = bytes.split_at(a.len());

@@ -8,7 +8,7 @@ use common::*;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use softnic_wire::rewrite::{Passing, RethRewrite, Rewrite, RewriteError};
+use softnic_wire::rewrite::{Passing, Patch, RethRewrite, Rewrite, RewriteError, Stencil};
 use softnic_wire::{Addresses, Aeth, Carrier, Layout, Path, PathMtu, Psn, Qpn, RocePacket, TxFrame, icrc, ipv4};
 
 /// Some fields of a rewrite, of one IP version.
@@ -231,10 +231,29 @@ proptest! {
         let frame = c.frame();
         let passing = Passing::parse(&frame).unwrap();
         let (mut head, at) = (frame[..passing.head_len()].to_vec(), passing.icrc_at().unwrap());
-        let found = frame[at..].try_into().unwrap();
-        let icrc = passing.apply_head(&r, &mut head, found).unwrap();
+        let address: IpAddr = if c.is_v4() { [1; 4].into() } else { [1; 16].into() };
+        let all = Rewrite {
+            src_ip: Some(address),
+            dst_ip: Some(address),
+            dest_qp: Some(Qpn::new(1)),
+            psn: Some(Psn::new(1)),
+            reth: Some(RethRewrite { offset: 1, rkey: 1 }),
+            ieth: Some(1),
+            aeth: r.aeth,
+            ..Rewrite::default()
+        };
+        let (mut stencil, mut patch) = (Stencil::default(), Patch::default());
+        // Of more fields than are changed, and a patch that was another copy's before.
+        passing.stencil(&all, &frame, &mut stencil).unwrap();
+        for r in [&all, &r] {
+            passing.patch(&stencil, r, &mut patch).unwrap();
+        }
+        passing.put(&stencil, &patch, &mut head).unwrap();
         let expected = rewritten(&frame, &r);
-        prop_assert_eq!((&head[..], &icrc[..]), (&expected[..head.len()], &expected[at..]));
+        prop_assert_eq!((&head[..], &patch.icrc()[..]), (&expected[..head.len()], &expected[at..]));
+        let (need, have) = (head.len(), head.len() - 1);
+        let e = RewriteError::Truncated { need, have };
+        prop_assert_eq!(passing.put(&stencil, &patch, &mut head[..have]), Err(e));
     }
 
     /// The simulator's frames without payload.

@@ -16,9 +16,8 @@ struct Entry {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
     /// By key, then by address.
-    entries: Vec<Entry>,
-    targets: Vec<Target>,
-    receivers: usize,
+    entries: Box<[Entry]>,
+    targets: Box<[Target]>,
 }
 
 /// A range that was found.
@@ -30,7 +29,7 @@ pub(crate) struct Found {
 
 impl Memory {
     pub(crate) fn new(ranges: &[Range], receivers: usize) -> Result<Memory, GroupError> {
-        let mut memory = Memory { receivers, ..Memory::default() };
+        let (mut entries, mut all) = (Vec::with_capacity(ranges.len()), Vec::with_capacity(ranges.len() * receivers));
         for range in ranges {
             let last = range.len.checked_sub(1).and_then(|more| range.start.checked_add(more));
             let last = last.ok_or(GroupError::BadRange(range.start))?;
@@ -42,15 +41,15 @@ impl Memory {
                 let (start, have) = (range.start, range.targets.len());
                 return Err(GroupError::Targets { start, need: receivers, have });
             }
-            let targets = memory.targets.len() as u32;
-            memory.targets.extend_from_slice(&range.targets);
-            memory.entries.push(Entry { rkey: range.rkey, start: range.start, last, targets });
+            let targets = all.len() as u32;
+            all.extend_from_slice(&range.targets);
+            entries.push(Entry { rkey: range.rkey, start: range.start, last, targets });
         }
-        memory.entries.sort_by_key(|e| (e.rkey, e.start));
-        let overlap = memory.entries.windows(2).find(|w| w[0].rkey == w[1].rkey && w[0].last >= w[1].start);
+        entries.sort_by_key(|e| (e.rkey, e.start));
+        let overlap = entries.windows(2).find(|w| w[0].rkey == w[1].rkey && w[0].last >= w[1].start);
         match overlap {
             Some(pair) => Err(GroupError::Overlap(pair[0].start, pair[1].start)),
-            None => Ok(memory),
+            None => Ok(Memory { entries: entries.into(), targets: all.into() }),
         }
     }
 
@@ -78,7 +77,6 @@ impl Memory {
     /// What to add to an address for a receiver, and its key.
     #[inline]
     pub(crate) fn target(&self, found: Found, receiver: usize) -> (u64, u32) {
-        debug_assert!(receiver < self.receivers);
         let target = self.targets[found.targets as usize + receiver];
         (target.start.wrapping_sub(found.start), target.rkey)
     }

@@ -4,13 +4,9 @@ use std::net::IpAddr;
 
 use softnic_wire::{MacAddr, Qpn};
 
-use crate::hashed::Table;
+use crate::hashed::ByAddress;
 
-use super::{GroupError, GroupSpec, MAX_GROUPS, MAX_RANGES, Memory, Merge};
-
-/// An address and a queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Key(pub(crate) IpAddr, pub(crate) Qpn);
+use super::{GroupError, GroupSpec, MAX_GROUPS, MAX_RANGES, Memory, Merge, Receiver};
 
 /// What a group did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,50 +35,68 @@ pub struct GroupCounters {
     pub unresolved: u64,
 }
 
-/// Where a branch leaves, as long as nothing changes.
+/// When the ways of a group's branches were looked up: they stay as long as nothing changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Egress {
+pub(crate) struct Looked {
     /// Of the switch's tables.
     pub(crate) epoch: u64,
     /// Which of several ways a flow takes follows from it.
     pub(crate) src_port: u16,
-    /// Port, MAC address, and whether that is a router's.
-    pub(crate) to: Option<(usize, MacAddr, bool)>,
 }
 
-impl Egress {
-    /// Whether it is what a look at the tables would find. What was not found is looked for again: to ask is what makes it known.
-    #[inline]
-    pub(crate) fn is_still(&self, epoch: u64, src_port: u16) -> bool {
-        self.epoch == epoch && self.src_port == src_port && self.to.is_some()
-    }
+/// Where a branch leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Egress {
+    pub(crate) port: u32,
+    pub(crate) mac: MacAddr,
+    /// Whether the MAC address is a router's.
+    pub(crate) routed: bool,
 }
 
-/// One copy of each packet.
+/// One copy of each packet: what is looked at for each of them.
 #[derive(Debug, Clone)]
 pub(crate) struct Branch {
     /// The first of its receivers.
     pub(crate) to: IpAddr,
+    pub(crate) egress: Option<Egress>,
+    /// The receiver that it is for, where it is for one alone.
+    pub(crate) last: Option<u16>,
+    /// The queue pair of that receiver.
+    pub(crate) qpn: Qpn,
+}
+
+/// What of a branch packets do not need.
+#[derive(Debug, Clone)]
+pub(crate) struct BranchAside {
     pub(crate) mac: Option<MacAddr>,
-    /// The receiver that it is for, where it is for one alone: its index and its queue pair.
-    pub(crate) last: Option<(usize, Qpn)>,
     /// That its receivers share.
     pub(crate) number: Option<u32>,
-    pub(crate) egress: Option<Egress>,
     /// Copies that found no way.
     pub(crate) unresolved: u64,
 }
 
-/// A group.
+/// A group. With tables that are full each packet finds it in memory that is far away, so what a packet needs comes first and
+/// takes few lines.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Group {
-    /// The first receiver's, which packets are addressed to: here, so that no other memory is looked at to know whose they are.
-    pub(crate) first: IpAddr,
-    pub(crate) spec: GroupSpec,
-    pub(crate) branches: Vec<Branch>,
+    pub(crate) branches: Box<[Branch]>,
     pub(crate) memory: Memory,
-    pub(crate) merge: Option<Merge>,
+    /// `None` also where a branch has no way: to ask again is what makes it known.
+    pub(crate) looked: Option<Looked>,
+    /// The first receiver's, which packets are addressed to.
+    pub(crate) first: IpAddr,
     pub(crate) counters: GroupCounters,
+    pub(crate) merge: Option<Merge>,
+    pub(crate) aside: Box<Aside>,
+}
+
+/// What of a group the sender's packets do not need.
+#[derive(Debug)]
+pub(crate) struct Aside {
+    /// As it was asked for, but for the ranges.
+    pub(crate) spec: GroupSpec,
+    pub(crate) branches: Vec<BranchAside>,
     /// The MAC address that the first receiver's frames come from, where they come by it.
     pub(crate) first_mac: Option<MacAddr>,
 }
@@ -101,9 +115,10 @@ pub struct Fill {
 pub(crate) struct Groups {
     slots: Vec<Option<Group>>,
     free: Vec<u32>,
-    by_mc_id: Table<Key, u32>,
-    by_sender: Table<Key, u32>,
-    members: Table<(u32, IpAddr), u32>,
+    by_mc_id: ByAddress,
+    by_sender: ByAddress,
+    /// By a member's address and its group.
+    members: ByAddress,
     fill: Fill,
 }
 
@@ -118,17 +133,17 @@ impl Groups {
     }
 
     /// Adds a group, or nothing.
-    pub(crate) fn add(&mut self, spec: GroupSpec) -> Result<(), GroupError> {
+    pub(crate) fn add(&mut self, mut spec: GroupSpec) -> Result<(), GroupError> {
         spec.check()?;
-        let memory = Memory::new(&spec.ranges, spec.receivers.len())?;
+        let ranges = std::mem::take(&mut spec.ranges);
+        let memory = Memory::new(&ranges, spec.receivers.len())?;
+        drop(ranges);
         let first = spec.receivers.first().ok_or(GroupError::NoReceivers)?.address;
-        let key = Key(spec.sender, spec.mc_id);
-        if self.by_mc_id.contains_key(&key) {
+        if self.of_sender(spec.sender, spec.mc_id).is_some() {
             return Err(GroupError::Exists(spec.sender, spec.mc_id.value()));
         }
-        let sender = spec.merge.map(|merge| Key(spec.sender, merge.qpn));
-        if let Some(Key(address, qpn)) = sender.filter(|key| self.by_sender.contains_key(key)) {
-            return Err(GroupError::SenderTaken(address, qpn.value()));
+        if let Some(merge) = spec.merge.filter(|merge| self.to_sender(spec.sender, merge.qpn).is_some()) {
+            return Err(GroupError::SenderTaken(spec.sender, merge.qpn.value()));
         }
         if self.fill.groups >= MAX_GROUPS {
             return Err(GroupError::GroupsFull);
@@ -143,27 +158,32 @@ impl Groups {
             self.slots.push(None);
             self.slots.len() as u32 - 1
         });
-        self.by_mc_id.insert(key, slot);
-        if let Some(key) = sender {
-            self.by_sender.insert(key, slot);
-            self.members.extend(spec.receivers.iter().enumerate().map(|(i, r)| ((slot, r.address), i as u32)));
+        self.by_mc_id.insert(spec.sender, spec.mc_id.value(), slot);
+        if let Some(merge) = spec.merge {
+            self.by_sender.insert(spec.sender, merge.qpn.value(), slot);
+            for (i, receiver) in spec.receivers.iter().enumerate() {
+                self.members.insert(receiver.address, slot, i as u32);
+            }
         }
         let merge = spec.merge.map(|merge| Merge::new(merge.psn, spec.receivers.len()));
-        let (branches, counters) = (branches(&spec), GroupCounters::default());
-        self.slots[slot as usize] = Some(Group { first, spec, branches, memory, merge, counters, first_mac: None });
+        let (branches, asides) = branches(&spec);
+        let aside = Box::new(Aside { spec, branches: asides, first_mac: None });
+        let counters = GroupCounters::default();
+        self.slots[slot as usize] = Some(Group { branches, memory, looked: None, first, counters, merge, aside });
         Ok(())
     }
 
     /// Removes a group; what of it is in queues leaves.
     pub(crate) fn remove(&mut self, sender: IpAddr, mc_id: Qpn) -> Result<(), GroupError> {
         let unknown = GroupError::Unknown(sender, mc_id.value());
-        let slot = self.by_mc_id.remove(&Key(sender, mc_id)).ok_or(unknown)?;
+        let slot = self.by_mc_id.remove(sender, mc_id.value()).ok_or(unknown)?;
         let Some(group) = self.slots[slot as usize].take() else { return Ok(()) };
-        if let Some(merge) = group.spec.merge {
-            self.by_sender.remove(&Key(sender, merge.qpn));
+        let spec = &group.aside.spec;
+        if let Some(merge) = spec.merge {
+            self.by_sender.remove(sender, merge.qpn.value());
         }
-        for receiver in &group.spec.receivers {
-            self.members.remove(&(slot, receiver.address));
+        for receiver in &spec.receivers {
+            self.members.remove(receiver.address, slot);
         }
         self.free.push(slot);
         self.fill.groups -= 1;
@@ -174,19 +194,19 @@ impl Groups {
     /// The group of a packet from a sender.
     #[inline]
     pub(crate) fn of_sender(&self, src: IpAddr, dest_qp: Qpn) -> Option<u32> {
-        self.by_mc_id.get(&Key(src, dest_qp)).copied()
+        self.by_mc_id.get(src, dest_qp.value())
     }
 
     /// The group of a packet to a sender.
     #[inline]
     pub(crate) fn to_sender(&self, dst: IpAddr, dest_qp: Qpn) -> Option<u32> {
-        self.by_sender.get(&Key(dst, dest_qp)).copied()
+        self.by_sender.get(dst, dest_qp.value())
     }
 
     /// Which member of a group has an address.
     #[inline]
     pub(crate) fn member(&self, group: u32, address: IpAddr) -> Option<usize> {
-        self.members.get(&(group, address)).map(|i| *i as usize)
+        self.members.get(address, group).map(|i| i as usize)
     }
 
     #[inline]
@@ -211,17 +231,18 @@ impl Groups {
 }
 
 /// One branch for each receiver, or for each number that receivers share.
-fn branches(spec: &GroupSpec) -> Vec<Branch> {
-    let mut branches: Vec<Branch> = Vec::new();
+fn branches(spec: &GroupSpec) -> (Box<[Branch]>, Vec<BranchAside>) {
+    let (mut branches, mut asides) = (Vec::new(), Vec::<BranchAside>::new());
     for (i, receiver) in spec.receivers.iter().enumerate() {
-        let shared = branches.iter_mut().find(|b| b.number.is_some() && b.number == receiver.branch);
-        if let Some(branch) = shared {
+        let Receiver { address, qpn, mac, branch: number } = *receiver;
+        let shared = asides.iter().position(|b| b.number.is_some() && b.number == number);
+        if let Some(branch) = shared.and_then(|i| branches.get_mut(i)) {
+            let branch: &mut Branch = branch;
             branch.last = None;
             continue;
         }
-        let last = Some((i, receiver.qpn));
-        let (to, mac, number) = (receiver.address, receiver.mac, receiver.branch);
-        branches.push(Branch { to, mac, last, number, egress: None, unresolved: 0 });
+        branches.push(Branch { to: address, egress: None, last: Some(i as u16), qpn });
+        asides.push(BranchAside { mac, number, unresolved: 0 });
     }
-    branches
+    (branches.into(), asides)
 }

@@ -71,7 +71,7 @@ fn receivers_of_one_branch_get_one_copy_that_keeps_the_mc_id() {
     let mut groups = Groups::default();
     groups.add(shared).unwrap();
     let group = groups.get(ip(1), Qpn::new(0x77)).unwrap();
-    let seen: Vec<_> = group.branches.iter().map(|b| (b.to, b.last.map(|(i, _)| i))).collect();
+    let seen: Vec<_> = group.branches.iter().map(|b| (b.to, b.last)).collect();
     assert_eq!(seen, [(ip(2), None), (ip(3), Some(1)), (ip(5), Some(3))]);
 }
 
