@@ -10,7 +10,8 @@
 use core::arch::x86_64::*;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use crate::polynomial::{ONE, POLYNOMIAL, power, shifted};
+use crate::carry::Distance;
+use crate::polynomial::{ONE, POLYNOMIAL, shifted};
 use crate::{Mask, portable};
 
 /// Bytes of a block.
@@ -99,11 +100,11 @@ impl Multiplier {
         unsafe { product(a, b) }
     }
 
-    /// The sum of all differences, each carried behind its bytes, modulo the polynomial.
+    /// The sum of all differences, each multiplied by its power of x, modulo the polynomial.
     #[inline]
-    pub(crate) fn change_of(self, words: impl Iterator<Item = (u32, u32)>) -> u32 {
+    pub(crate) fn change_of(self, old: &[u32], new: &[u32], distances: &[Distance]) -> u32 {
         // SAFETY: a `Multiplier` proves that the instructions are there.
-        unsafe { change_of(words) }
+        unsafe { change_of(old, new, distances) }
     }
 
     /// What is left of 64 terms modulo the polynomial.
@@ -122,11 +123,13 @@ fn product(a: u32, b: u32) -> u64 {
 }
 
 #[target_feature(enable = "pclmulqdq,sse4.1")]
-fn change_of(words: impl Iterator<Item = (u32, u32)>) -> u32 {
-    let sum = words.fold(_mm_setzero_si128(), |sum, (difference, bytes)| {
-        let by = _mm_cvtsi64_si128((u64::from(power(bytes as usize)) << 1) as i64);
-        _mm_xor_si128(sum, _mm_clmulepi64_si128(_mm_cvtsi32_si128(difference as i32), by, 0x00))
-    });
+fn change_of(old: &[u32], new: &[u32], distances: &[Distance]) -> u32 {
+    let n = old.len().min(new.len()).min(distances.len());
+    let mut sum = _mm_setzero_si128();
+    for ((old, new), distance) in old[..n].iter().zip(&new[..n]).zip(&distances[..n]) {
+        let by = _mm_cvtsi64_si128((u64::from(distance.0) << 1) as i64);
+        sum = _mm_xor_si128(sum, _mm_clmulepi64_si128(_mm_cvtsi32_si128((old ^ new) as i32), by, 0x00));
+    }
     barrett(sum)
 }
 

@@ -36,7 +36,7 @@ impl Switch {
         let Ok(header) = bth::Packet::new_checked(frame.get(layout.bth..).unwrap_or_default()) else { return false };
         let dest_qp = header.dest_qp();
         if let Some(group) = self.groups.of_sender(src, dest_qp)
-            && self.groups.get_mut(group).is_some_and(|g| g.first == dst)
+            && self.groups.get_mut(group).is_some_and(|group| group.is_to(dst))
         {
             self.copy_out(port, frame, layout, group);
             return true;

@@ -55,7 +55,7 @@ pub(crate) struct Shared {
     patches: Vec<Patch>,
     made: u16,
     /// Copies that have not left.
-    waiting: u16,
+    waiting: u32,
 }
 
 impl Shared {

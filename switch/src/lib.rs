@@ -4,6 +4,7 @@
 
 mod answers;
 mod copies;
+mod few;
 pub mod group;
 mod hashed;
 mod held;

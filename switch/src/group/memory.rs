@@ -1,6 +1,9 @@
 //! The memory of a group: which of each receiver's bytes are meant by an address and a key of the sender's.
 
-use super::{GroupError, Range, Target};
+use std::hint::black_box;
+
+use super::{GroupError, MAX_GROUPS, MAX_RANGES, Range, Target};
+use crate::few::Few;
 
 /// A range, and where its targets begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,12 +16,16 @@ struct Entry {
 }
 
 /// Ranges, found by key and address.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Memory {
     /// By key, then by address.
-    entries: Box<[Entry]>,
-    targets: Box<[Target]>,
+    entries: Few<Entry, NEAR_ENTRIES>,
+    targets: Few<Target, NEAR_TARGETS>,
 }
+
+/// Targets that lie with their group: what is there for each when both tables are full.
+const NEAR_TARGETS: usize = MAX_RANGES / MAX_GROUPS;
+const NEAR_ENTRIES: usize = NEAR_TARGETS / 2;
 
 /// A range that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,13 +56,28 @@ impl Memory {
         let overlap = entries.windows(2).find(|w| w[0].rkey == w[1].rkey && w[0].last >= w[1].start);
         match overlap {
             Some(pair) => Err(GroupError::Overlap(pair[0].start, pair[1].start)),
-            None => Ok(Memory { entries: entries.into(), targets: all.into() }),
+            None => {
+                let none = Entry { rkey: 0, start: 0, last: 0, targets: 0 };
+                let targets = Few::new(all, Target { start: 0, rkey: 0 });
+                Ok(Memory { entries: Few::new(entries, none), targets })
+            }
         }
     }
 
     /// Entries of the table: one for each range and receiver.
     pub(crate) fn len(&self) -> usize {
         self.targets.len()
+    }
+
+    /// Looks at every cache line, or at the first ones of many: see `Group::fetch`.
+    #[inline]
+    pub(crate) fn fetch(&self) {
+        const LINE: usize = 64;
+        const MOST: usize = 5;
+        let entries = self.entries.iter().step_by(LINE / size_of::<Entry>()).take(MOST);
+        entries.for_each(|entry| _ = black_box(entry.rkey));
+        let targets = self.targets.iter().step_by(LINE / size_of::<Target>()).take(MOST);
+        targets.for_each(|target| _ = black_box(target.rkey));
     }
 
     /// The range that has all of `len` bytes from `va` on.

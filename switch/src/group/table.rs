@@ -1,9 +1,11 @@
 //! The tables of groups: found by sender and MC_ID, by sender and its queue pair, and members by their address.
 
+use std::hint::black_box;
 use std::net::IpAddr;
 
 use softnic_wire::{MacAddr, Qpn};
 
+use crate::few::Few;
 use crate::hashed::ByAddress;
 
 use super::{GroupError, GroupSpec, MAX_GROUPS, MAX_RANGES, Memory, Merge, Receiver};
@@ -54,7 +56,7 @@ pub(crate) struct Egress {
 }
 
 /// One copy of each packet: what is looked at for each of them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Branch {
     /// The first of its receivers.
     pub(crate) to: IpAddr,
@@ -75,20 +77,41 @@ pub(crate) struct BranchAside {
     pub(crate) unresolved: u64,
 }
 
-/// A group. With tables that are full each packet finds it in memory that is far away, so what a packet needs comes first and
-/// takes few lines.
+/// A group. With tables that are full each packet finds it in memory that is far away: what a packet needs lies in one piece, and is
+/// fetched at once ([`Group::fetch`]).
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Group {
-    pub(crate) branches: Box<[Branch]>,
-    pub(crate) memory: Memory,
-    /// `None` also where a branch has no way: to ask again is what makes it known.
-    pub(crate) looked: Option<Looked>,
     /// The first receiver's, which packets are addressed to.
     pub(crate) first: IpAddr,
-    pub(crate) counters: GroupCounters,
+    /// `None` also where a branch has no way: to ask again is what makes it known.
+    pub(crate) looked: Option<Looked>,
+    pub(crate) branches: Few<Branch, NEAR_BRANCHES>,
+    pub(crate) memory: Memory,
     pub(crate) merge: Option<Merge>,
+    pub(crate) counters: GroupCounters,
     pub(crate) aside: Box<Aside>,
+}
+
+/// Branches that lie with their group.
+const NEAR_BRANCHES: usize = 4;
+
+impl Group {
+    /// Whether a packet of the sender's to the MC_ID is one of the group: its destination is the first receiver.
+    #[inline]
+    pub(crate) fn is_to(&self, dst: IpAddr) -> bool {
+        self.fetch();
+        self.first == dst
+    }
+
+    /// Looks at a little of everything that a packet of the sender's needs, before any of it is needed: lines of memory that are far away
+    /// come together, not one after the other.
+    #[inline]
+    fn fetch(&self) {
+        black_box((self.merge.as_ref().map(Merge::next), self.counters.packets_in));
+        self.branches.iter().take(NEAR_BRANCHES).for_each(|branch| _ = black_box(branch.qpn));
+        self.memory.fetch();
+    }
 }
 
 /// What of a group the sender's packets do not need.
@@ -169,7 +192,8 @@ impl Groups {
         let (branches, asides) = branches(&spec);
         let aside = Box::new(Aside { spec, branches: asides, first_mac: None });
         let counters = GroupCounters::default();
-        self.slots[slot as usize] = Some(Group { branches, memory, looked: None, first, counters, merge, aside });
+        let group = Group { first, looked: None, branches, memory, merge, counters, aside };
+        self.slots[slot as usize] = Some(group);
         Ok(())
     }
 
@@ -231,18 +255,18 @@ impl Groups {
 }
 
 /// One branch for each receiver, or for each number that receivers share.
-fn branches(spec: &GroupSpec) -> (Box<[Branch]>, Vec<BranchAside>) {
-    let (mut branches, mut asides) = (Vec::new(), Vec::<BranchAside>::new());
+fn branches(spec: &GroupSpec) -> (Few<Branch, NEAR_BRANCHES>, Vec<BranchAside>) {
+    let (mut branches, mut asides) = (Vec::<Branch>::new(), Vec::<BranchAside>::new());
     for (i, receiver) in spec.receivers.iter().enumerate() {
         let Receiver { address, qpn, mac, branch: number } = *receiver;
         let shared = asides.iter().position(|b| b.number.is_some() && b.number == number);
         if let Some(branch) = shared.and_then(|i| branches.get_mut(i)) {
-            let branch: &mut Branch = branch;
             branch.last = None;
             continue;
         }
         branches.push(Branch { to: address, egress: None, last: Some(i as u16), qpn });
         asides.push(BranchAside { mac, number, unresolved: 0 });
     }
-    (branches.into(), asides)
+    let none = Branch { to: spec.sender, egress: None, last: None, qpn: spec.mc_id };
+    (Few::new(branches, none), asides)
 }

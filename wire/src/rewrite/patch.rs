@@ -5,6 +5,8 @@
 
 use core::net::IpAddr;
 
+use softnic_crc::Distance;
+
 use super::{Passing, Rewrite, RewriteError};
 use crate::bytes::array;
 use crate::{Aeth, Carrier, Psn, Qpn, aeth, bth, icrc, ipv4, ipv6, udp};
@@ -12,7 +14,7 @@ use crate::{Aeth, Carrier, Psn, Qpn, aeth, bth, icrc, ipv4, ipv6, udp};
 /// Words of two IPv6 addresses, queue pair, PSN, RETH without its length, AETH, IETH.
 const MAX_WORDS: usize = 15;
 
-/// A word as it lies in memory. The CRC takes words so, and a ones' complement sum is the same in both byte orders, but for the order
+/// A word whose first byte is the lowest. The CRC takes words so, and a ones' complement sum is the same in both byte orders, but for the order
 /// of its own bytes (RFC 1071, 2.B): nothing has to be swapped to be added up.
 type Word = u32;
 
@@ -29,8 +31,9 @@ pub struct Stencil {
     addresses: usize,
     count: usize,
     old: [Word; MAX_WORDS],
+    places: [u16; MAX_WORDS],
     /// From the ICRC.
-    distances: [u32; MAX_WORDS],
+    distances: [Distance; MAX_WORDS],
 }
 
 /// The fields of a stencil, in the order of their words.
@@ -78,10 +81,10 @@ impl Words<'_> {
     #[inline(always)]
     fn address(&mut self, address: Option<IpAddr>, v4: bool) -> bool {
         match address {
-            Some(IpAddr::V4(a)) if v4 => self.change(|_| Word::from_ne_bytes(a.octets())),
+            Some(IpAddr::V4(a)) if v4 => self.change(|_| Word::from_le_bytes(a.octets())),
             Some(IpAddr::V6(a)) if !v4 => {
                 let b = a.octets();
-                [0, 4, 8, 12].into_iter().for_each(|at| self.change(|_| Word::from_ne_bytes(array(&b, at))));
+                [0, 4, 8, 12].into_iter().for_each(|at| self.change(|_| Word::from_le_bytes(array(&b, at))));
             }
             None => (0..if v4 { 1 } else { 4 }).for_each(|_| self.change(|old| old)),
             _ => return false,
@@ -93,7 +96,7 @@ impl Words<'_> {
     #[inline(always)]
     fn lower(&mut self, number: Option<u32>) {
         const LOWER: u32 = 0x00ff_ffff;
-        self.change(|old| number.map_or(old, |number| old & !LOWER.to_be() | number.to_be()));
+        self.change(|old| number.map_or(old, |number| old & !LOWER.swap_bytes() | number.swap_bytes()));
     }
 }
 
@@ -102,8 +105,9 @@ impl Stencil {
     fn add(&mut self, head: &[u8], at: usize, words: usize, icrc_at: usize) {
         for at in (at..).step_by(4).take(words) {
             if self.count < MAX_WORDS {
-                self.old[self.count] = Word::from_ne_bytes(array(head, at));
-                self.distances[self.count] = (icrc_at - at) as u32;
+                self.old[self.count] = Word::from_le_bytes(array(head, at));
+                self.places[self.count] = at as u16;
+                self.distances[self.count] = Distance::new(icrc_at - at);
                 self.count += 1;
             }
         }
@@ -114,7 +118,7 @@ impl Patch {
     /// The new ICRC, for [`Passing::icrc_at`].
     #[inline]
     pub fn icrc(&self) -> [u8; icrc::LEN] {
-        self.icrc.to_ne_bytes()
+        self.icrc.to_le_bytes()
     }
 }
 
@@ -137,7 +141,7 @@ impl Passing {
             [self.places.reth, self.places.aeth, self.places.ieth].map(|place| self.behind_bth(place));
         stencil.macs = array(head, 0);
         stencil.hops = head[self.hops_at()];
-        stencil.icrc = if self.elided { 0 } else { Word::from_ne_bytes(array(frame, icrc_at)) };
+        stencil.icrc = if self.elided { 0 } else { Word::from_le_bytes(array(frame, icrc_at)) };
         stencil.ip_checksum = if v4 { half(head, network + ipv4::field::CHECKSUM) } else { 0 };
         stencil.udp_checksum = half(head, self.layout.udp + udp::field::CHECKSUM);
         let has = Has {
@@ -184,17 +188,17 @@ impl Passing {
         }
         if has.reth {
             let old = stencil.old.get(words.made..).and_then(|old| old.first_chunk()).unwrap_or(&[0; 2]);
-            let va = (u64::from(u32::from_be(old[0])) << 32) + u64::from(u32::from_be(old[1]));
+            let va = (u64::from(old[0].swap_bytes()) << 32) + u64::from(old[1].swap_bytes());
             let va = rewrite.reth.map_or(va, |reth| va.wrapping_add(reth.offset));
-            words.change(|_| ((va >> 32) as u32).to_be());
-            words.change(|_| (va as u32).to_be());
-            words.change(|old| rewrite.reth.map_or(old, |reth| reth.rkey.to_be()));
+            words.change(|_| ((va >> 32) as u32).swap_bytes());
+            words.change(|_| (va as u32).swap_bytes());
+            words.change(|old| rewrite.reth.map_or(old, |reth| reth.rkey.swap_bytes()));
         }
         if has.aeth {
             words.change(|old| rewrite.aeth.map_or(old, aeth_word));
         }
         if has.ieth {
-            words.change(|old| rewrite.ieth.map_or(old, u32::to_be));
+            words.change(|old| rewrite.ieth.map_or(old, u32::swap_bytes));
         }
         patch.macs[..6].copy_from_slice(&rewrite.dst_mac.map_or(array(&stencil.macs, 0), |mac| mac.0));
         patch.macs[6..].copy_from_slice(&rewrite.src_mac.map_or(array(&stencil.macs, 6), |mac| mac.0));
@@ -205,15 +209,14 @@ impl Passing {
                 return Err(RewriteError::HopsSpent);
             }
             patch.hops -= 1;
-            sum += u64::from(!0x0100u16.to_be()); // what one less in the upper half of a word adds, whatever it was
+            sum += u64::from(!0x0001u16); // what one less in the first byte of two adds, whatever it was
         }
         if v4 {
             let found = stencil.ip_checksum;
             patch.ip_checksum = if sum == 0 { found } else { !ipv4::fold(sum + u64::from(!found)) };
         }
-        let changes = stencil.old.iter().zip(&patch.new).zip(&stencil.distances).take(stencil.count);
-        let change = softnic_crc::change_of(changes.map(|((old, new), &distance)| (u32::from_le(old ^ new), distance)));
-        patch.icrc = stencil.icrc ^ change.to_le();
+        let n = stencil.count.min(MAX_WORDS);
+        patch.icrc = stencil.icrc ^ softnic_crc::change_of(&stencil.old[..n], &patch.new[..n], &stencil.distances[..n]);
         patch.udp_checksum = match stencil.udp_checksum {
             0 => 0, // there is none
             found => self.udp_checksum(found, stencil, patch),
@@ -231,15 +234,14 @@ impl Passing {
         };
         head[..12].copy_from_slice(&patch.macs);
         head[self.hops_at()] = patch.hops;
-        let mut put_half = |at: usize, new: u16| head[at..at + 2].copy_from_slice(&new.to_ne_bytes());
+        let mut put_half = |at: usize, new: u16| head[at..at + 2].copy_from_slice(&new.to_le_bytes());
         if self.layout.carrier == Carrier::Ipv4 {
             put_half(self.layout.network + ipv4::field::CHECKSUM, patch.ip_checksum);
         }
         put_half(self.layout.udp + udp::field::CHECKSUM, patch.udp_checksum);
-        let icrc_at = self.layout.end - icrc::LEN;
-        for (new, &distance) in patch.new.iter().zip(&stencil.distances).take(stencil.count) {
-            let at = icrc_at - distance as usize;
-            head[at..at + 4].copy_from_slice(&new.to_ne_bytes());
+        for (new, &at) in patch.new.iter().zip(&stencil.places).take(stencil.count) {
+            let at = usize::from(at);
+            head[at..at + 4].copy_from_slice(&new.to_le_bytes());
         }
         Ok(())
     }
@@ -266,14 +268,14 @@ impl Stencil {
     }
 }
 
-/// Half a word as it lies in memory.
+/// Half a word, its first byte the lower one.
 #[inline]
 fn half(head: &[u8], at: usize) -> u16 {
-    u16::from_ne_bytes(array(head, at))
+    u16::from_le_bytes(array(head, at))
 }
 
 fn aeth_word(aeth: Aeth) -> Word {
     let mut b = [0; aeth::LEN];
     aeth.emit(&mut b);
-    Word::from_ne_bytes(b)
+    Word::from_le_bytes(b)
 }
