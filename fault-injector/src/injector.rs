@@ -1,4 +1,4 @@
-//! Decides over each frame of one direction of a link: the link that is down, the script, and chance.
+//! Decides over each frame of one direction of a link: the link that is stalled or down, the script, and chance.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use softnic_wire::Instant;
 use crate::random::{Random, threshold};
 use crate::script::matcher::Matcher;
 use crate::script::{Action, Direction};
-use crate::spec::{BurstLen, Down, Fault, Spec};
+use crate::spec::{BurstLen, Fault, Outage, Spec};
 
 /// What happens to a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,8 @@ enum Model {
 pub struct Injector {
     models: Vec<Model>,
     random: Random,
-    downs: Vec<Down>,
+    downs: Vec<Outage>,
+    stalls: Vec<Outage>,
     /// The script, if it has anything for this direction, and where its bits are drawn from: events take nothing from the
     /// random faults' numbers, so that adding one moves no loss.
     script: Option<Box<(Matcher, Random)>>,
@@ -52,7 +53,7 @@ pub struct Injector {
 impl Injector {
     /// The faults of `spec` for one direction, drawn from `seed`. Two directions take two seeds.
     pub fn new(spec: &Spec, direction: Direction, seed: u64) -> Injector {
-        let (mut models, mut downs) = (Vec::new(), Vec::new());
+        let (mut models, mut downs, mut stalls) = (Vec::new(), Vec::new(), Vec::new());
         for fault in spec.of(direction) {
             match fault {
                 Fault::Loss(p) | Fault::Duplicate(p) | Fault::Corrupt(p) | Fault::Reorder { chance: p, .. } => {
@@ -61,7 +62,8 @@ impl Injector {
                 Fault::Burst { enter, loss, len } => {
                     models.push(Model::Burst { enter: threshold(enter), loss: threshold(loss), len, left: 0 });
                 }
-                Fault::Down(down) => downs.push(down),
+                Fault::Down(outage) => downs.push(outage),
+                Fault::Stall(outage) => stalls.push(outage),
                 // What the link is like: see `Line`.
                 Fault::Delay(_) | Fault::Jitter(_) | Fault::Rate(_) | Fault::Queue(_) | Fault::Ecn(_) => {}
             }
@@ -72,7 +74,7 @@ impl Injector {
             Model::Burst { enter, loss, .. } => enter > 0 && loss > 0,
         });
         let script = Matcher::new(&spec.script, direction).map(|m| Box::new((m, Random::stream(seed, 0))));
-        Injector { models, random: Random::new(seed), downs, script, origin: Duration::ZERO, enabled: true }
+        Injector { models, random: Random::new(seed), downs, stalls, script, origin: Duration::ZERO, enabled: true }
     }
 
     /// Times of the SPEC count from now on, and not from the driver's origin.
@@ -80,17 +82,38 @@ impl Injector {
         self.origin = Duration::from_nanos(now.as_nanos());
     }
 
-    /// Decides over a frame, given from Ethernet on; the headers are enough. A link that is down loses it, and nothing else
-    /// sees it. Then the script decides. Then each fault is drawn by itself, in the order of the SPEC; the first that happens
-    /// decides.
+    /// When a frame that comes now is let go: now, unless the link is stalled. Never before a frame that came earlier.
+    #[inline]
+    pub(crate) fn let_go(&self, now: Instant) -> Instant {
+        if self.stalls.is_empty() || !self.enabled { now } else { self.end_of_stalls(now) }
+    }
+
+    fn end_of_stalls(&self, now: Instant) -> Instant {
+        let mut at = self.since_origin(now);
+        // One stall may end within another. Those that repeat may do so without end, so each is waited for once.
+        for _ in &self.stalls {
+            at = self.stalls.iter().filter_map(|s| s.end(at)).max().unwrap_or(at);
+        }
+        let end = u64::try_from(self.origin.saturating_add(at).as_nanos())
+            .map_or(Instant::from_nanos(u64::MAX), Instant::from_nanos);
+        end.max(now)
+    }
+
+    fn since_origin(&self, now: Instant) -> Duration {
+        Duration::from_nanos(now.as_nanos()).saturating_sub(self.origin)
+    }
+
+    /// Decides over a frame that begins to leave now, given from Ethernet on; the headers are enough. A link that is down
+    /// loses it, and nothing else sees it. Then the script decides. Then each fault is drawn by itself, in the order of the
+    /// SPEC; the first that happens decides.
     #[inline]
     pub fn offer(&mut self, now: Instant, frame: &[u8]) -> Fate {
         if !self.enabled {
             return Fate::Pass;
         }
         if !self.downs.is_empty() {
-            let since_origin = Duration::from_nanos(now.as_nanos()).saturating_sub(self.origin);
-            if self.downs.iter().any(|d| d.holds(since_origin)) {
+            let at = self.since_origin(now);
+            if self.downs.iter().any(|d| d.end(at).is_some()) {
                 return Fate::Drop;
             }
         }
@@ -210,6 +233,32 @@ mod tests {
             assert!(!at(from - 1) && at(from) && at(to - 1) && !at(to), "from {from}");
         }
         assert!(!at(0) && !at(9_000));
+    }
+
+    #[test]
+    fn a_stall_ends_to_the_nanosecond_and_one_that_ends_in_another_lasts_on() {
+        let injector = |spec: &str| Injector::new(&spec.parse().unwrap(), Direction::Ab, 1);
+        let let_go = |i: &Injector, ns| i.let_go(Instant::from_nanos(ns)).as_nanos();
+        let mut i = injector("stall=5us+2us,stall=10us+1us/4us,ba.stall=0s+100us");
+        for (from, to) in [(5_000, 7_000), (10_000, 11_000), (14_000, 15_000), (410_000, 411_000)] {
+            let expected = [(from - 1, from - 1), (from, to), (to - 1, to), (to, to)];
+            assert!(expected.iter().all(|&(came, left)| let_go(&i, came) == left), "from {from}");
+        }
+        i.begin_at(Instant::from_nanos(1_000_000));
+        assert_eq!(
+            (let_go(&i, 1_004_999), let_go(&i, 1_005_500)),
+            (1_004_999, 1_007_000),
+            "times count from the beginning"
+        );
+        i.set_enabled(false);
+        assert_eq!(let_go(&i, 1_005_500), 1_005_500);
+        let i = injector("stall=3us+2us,stall=2us+2us,stall=1us+2us");
+        assert_eq!((let_go(&i, 999), let_go(&i, 1_000), let_go(&i, 4_999)), (999, 5_000, 5_000));
+        // Together they never end: each is waited for once, and no frame is let go before an earlier one.
+        let i = injector("stall=0s+3us/4us,stall=2us+3us/4us");
+        let times: Vec<u64> = (0..100_000).step_by(100).map(|ns| let_go(&i, ns)).collect();
+        assert!(times.is_sorted() && (0..100_000).step_by(100).zip(&times).all(|(came, left)| came < *left));
+        assert_eq!(let_go(&injector("stall=0s+1000s"), u64::MAX), u64::MAX);
     }
 
     #[test]

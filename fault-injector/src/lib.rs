@@ -24,5 +24,5 @@ pub use line::{Line, LineStats};
 pub use link::{EmulatedLink, Offered};
 pub use red::{Policy, QueueDecision, Red};
 pub use script::{Direction, Script};
-pub use spec::{BurstLen, Down, Fault, Shape, Spec, SpecError};
+pub use spec::{BurstLen, Fault, Outage, Shape, Spec, SpecError};
 pub use time::Time;

@@ -1,7 +1,7 @@
 //! One direction of a link, without the frames: what becomes of each, in which order they arrive and when.
 //!
-//! A frame passes the faults first, then the bottleneck and its queue, then delay and jitter. Frames are known by a handle of
-//! the driver's, who keeps the bytes.
+//! A frame waits for the end of a stall, passes the faults, then the bottleneck and its queue, then delay and jitter.
+//! Frames are known by a handle of the driver's, who keeps the bytes.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -39,6 +39,8 @@ pub struct LineStats {
     pub corrupted: u64,
     /// Frames that were held until later ones had passed.
     pub held: u64,
+    /// Frames that came while the link was stalled.
+    pub stalled: u64,
     /// Frames that an event of a script made later.
     pub delayed: u64,
     /// Frames that arrived with a mark that was set here.
@@ -69,6 +71,8 @@ pub struct Line<H> {
     under_way: VecDeque<(Time, H, Change)>,
     /// Frames that wait for later ones to pass them, and for how many.
     held: Vec<(u32, Item<H>)>,
+    /// The end of the last stall that held a frame: nothing that comes leaves before.
+    let_go: Time,
     /// Nothing arrives before: frames that were under way when the SPEC changed are not overtaken.
     not_before: Time,
     stats: LineStats,
@@ -89,6 +93,7 @@ impl<H> Line<H> {
             random: jitter,
             under_way: VecDeque::new(),
             held: Vec::new(),
+            let_go: Time::default(),
             not_before: Time::default(),
             stats: LineStats::default(),
         }
@@ -103,7 +108,7 @@ impl<H> Line<H> {
         let last = self.under_way.back().map_or(Time::default(), |last| last.0);
         self.not_before = self.not_before.max(last);
         (self.injector, self.bottleneck, self.random) = (fresh.injector, fresh.bottleneck, fresh.random);
-        (self.delay, self.jitter) = (fresh.delay, fresh.jitter);
+        (self.delay, self.jitter, self.let_go) = (fresh.delay, fresh.jitter, fresh.let_go);
     }
 
     /// Makes every frame take so much longer.
@@ -114,15 +119,20 @@ impl<H> Line<H> {
     /// What the faults do to a frame, given from Ethernet on; the headers are enough.
     #[inline]
     pub fn judge(&mut self, now: Instant, frame: &[u8]) -> Fate {
-        self.injector.offer(now, frame)
+        let let_go = self.injector.let_go(now);
+        if let_go > now {
+            self.stats.stalled += 1;
+            self.let_go = Time::from_instant(let_go);
+        }
+        self.injector.offer(let_go, frame)
     }
 
-    /// Takes in a frame of `len` bytes whose last bit comes at `now`, with the fate that it was judged to; `copy` is needed
-    /// for [`Fate::Duplicate`] alone. Handles of frames that will not arrive are given to `lost`. Calls must be in the order
-    /// of time.
+    /// Takes in a frame of `len` bytes whose last bit comes at `now`, with the fate that it was judged to before the next
+    /// frame was judged; `copy` is needed for [`Fate::Duplicate`] alone. Handles of frames that will not arrive are given to
+    /// `lost`. Calls must be in the order of time.
     #[inline]
     pub fn carry(&mut self, now: Time, fate: Fate, len: u64, handle: H, copy: Option<H>, mut lost: impl FnMut(H)) {
-        let len = len as u32;
+        let (now, len) = (now.max(self.let_go), len as u32);
         let (mut item, mut extra) = (Item { handle, len, change: Change::default() }, Duration::ZERO);
         match fate {
             Fate::Pass => {}
@@ -194,10 +204,10 @@ impl<H> Line<H> {
         true
     }
 
-    /// Whether a frame that nothing happens to arrives as it leaves.
+    /// Whether a frame that comes now, and that nothing happens to, arrives as it leaves.
     #[inline]
-    pub(crate) fn is_immediate(&self) -> bool {
-        self.bottleneck.is_none() && self.delay == 0 && self.jitter == 0
+    pub(crate) fn is_immediate(&self, now: Time) -> bool {
+        self.let_go <= now && self.bottleneck.is_none() && self.delay == 0 && self.jitter == 0
     }
 
     /// Frames that are on their way, and those that are held.

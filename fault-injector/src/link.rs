@@ -40,9 +40,9 @@ impl EmulatedLink {
     /// A frame comes, from Ethernet on.
     pub fn offer(&mut self, now: Instant, frame: &mut [u8]) -> Offered {
         self.end_loan();
-        let fate = self.line.judge(now, frame);
+        let (fate, time) = (self.line.judge(now, frame), Time::from_instant(now));
         let waits = matches!(fate, Fate::Hold(_) | Fate::Delay(_));
-        let at_once = !waits && self.line.is_immediate() && self.line.next_due().is_none();
+        let at_once = !waits && self.line.is_immediate(time) && self.line.next_due().is_none();
         let mut handle = None;
         if !at_once && fate != Fate::Drop {
             handle = self.keep(frame);
@@ -51,7 +51,7 @@ impl EmulatedLink {
             }
         }
         let copy = if fate == Fate::Duplicate { self.keep(frame).map(Some) } else { None };
-        let (time, slots) = (Time::from_instant(now), &mut self.slots);
+        let slots = &mut self.slots;
         let give_back = |lost: Option<(SlotId, usize)>| lost.map_or((), |(slot, _)| slots.give_back(slot));
         self.line.carry(time, fate, frame.len() as u64, handle, copy, give_back);
         if !at_once || fate == Fate::Drop {
@@ -191,6 +191,7 @@ mod tests {
         // Four slots: the first one's copy, the second and its copy, the third.
         assert_eq!(after("dup=1"), (LineStats { duplicated: 2, lost: 1, ..none }, 4));
         assert_eq!(after("delay=1ms"), (none, 3));
+        assert_eq!(after("stall=1us+1s"), (LineStats { stalled: 2, ..none }, 2));
     }
 
     #[test]
@@ -217,6 +218,32 @@ mod tests {
         assert!(l.poll(Instant::from_nanos(67)).is_none());
         assert_eq!(due(&mut l, Instant::from_nanos(68)), [1]);
     }
+
+    #[test]
+    fn a_stalled_link_holds_what_comes_and_lets_it_go_in_order_at_its_end() {
+        let mut l = link("stall=10us+5us");
+        assert_eq!(l.offer(us(9), &mut [1]), Offered::Pass);
+        for (at, n) in [(10, 2), (12, 3), (14, 4)] {
+            assert_eq!(l.offer(us(at), &mut [n]), Offered::Taken);
+        }
+        assert_eq!((l.next_due(), due(&mut l, Instant::from_nanos(14_999))), (Some(us(15)), vec![]));
+        assert_eq!(l.offer(us(15), &mut [5]), Offered::Taken, "not before those that were held");
+        assert_eq!((due(&mut l, us(15)), l.offer(us(15), &mut [6])), (vec![2, 3, 4, 5], Offered::Pass));
+        assert_eq!((l.stats(), l.under_way()), (LineStats { stalled: 3, ..LineStats::default() }, 0));
+        // Without faults what was held still goes first.
+        let mut l = link("stall=10us+5us");
+        l.offer(us(11), &mut [1]);
+        l.set_enabled(false);
+        assert_eq!(
+            (l.offer(us(12), &mut [2]), due(&mut l, us(14)), due(&mut l, us(15))),
+            (Offered::Taken, vec![], vec![1, 2])
+        );
+        // Four slots: more than that is lost, as with any delay.
+        let mut l = link("stall=0s+5us");
+        (0..6).for_each(|n| _ = l.offer(us(n / 2), &mut [n as u8]));
+        assert_eq!((due(&mut l, us(5)), l.stats().lost, l.overflowed()), (vec![0, 1, 2, 3], 2, 2));
+    }
+
     #[test]
     fn a_new_spec_holds_from_now_on_and_frames_under_way_are_neither_lost_nor_overtaken() {
         let mut l = link("delay=10us");
@@ -233,5 +260,9 @@ mod tests {
         l.set_spec(us(100), &"down=5us+2us".parse().unwrap(), Direction::Ab, 1);
         let passes = [104, 105, 106, 107].map(|at| l.offer(us(at), &mut [7]) == Offered::Pass);
         assert_eq!(passes, [true, false, false, true], "times count from the change");
+        l.set_spec(us(200), &"stall=5us+20us,loss=1".parse().unwrap(), Direction::Ab, 1);
+        l.offer(us(206), &mut [8]);
+        l.set_spec(us(210), &"".parse().unwrap(), Direction::Ab, 1);
+        assert_eq!(l.offer(us(211), &mut [9]), Offered::Pass, "a stall ends with its SPEC");
     }
 }

@@ -33,8 +33,10 @@ pub enum Fault {
         /// How many later ones.
         behind: u32,
     },
-    /// Nothing passes for a while.
-    Down(Down),
+    /// Nothing passes for a while: what comes is lost.
+    Down(Outage),
+    /// Nothing passes for a while: what comes is held, and let go at its end.
+    Stall(Outage),
     /// Every frame takes so much longer.
     Delay(Duration),
     /// Every frame takes longer by anything from nothing to this.
@@ -56,9 +58,9 @@ pub enum BurstLen {
     Mean(f64),
 }
 
-/// When a link is down.
+/// When a link passes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Down {
+pub struct Outage {
     /// From then on.
     pub from: Duration,
     /// For so long.
@@ -67,15 +69,16 @@ pub struct Down {
     pub every: Option<Duration>,
 }
 
-impl Down {
-    /// Whether it is at this time since the driver's origin. The first instant belongs to it, the last does not.
-    pub fn holds(&self, since_origin: Duration) -> bool {
-        let Some(since) = since_origin.checked_sub(self.from) else { return false };
+impl Outage {
+    /// The end of the outage at this time, if there is one; both count from the driver's origin. The first instant belongs
+    /// to an outage, the last does not.
+    pub fn end(&self, at: Duration) -> Option<Duration> {
+        let since = at.checked_sub(self.from)?;
         let phase = match self.every {
             Some(every) if !every.is_zero() => Duration::from_nanos((since.as_nanos() % every.as_nanos()) as u64),
             _ => since,
         };
-        phase < self.lasts
+        self.lasts.checked_sub(phase).filter(|left| !left.is_zero()).map(|left| at.saturating_add(left))
     }
 }
 
@@ -172,7 +175,7 @@ pub enum SpecError {
     /// A key that no fault has.
     #[error(
         "there is no fault '{}'; this version knows loss=P, burst=P:P:LEN, dup=P, corrupt=P, reorder=P:N, delay=T, jitter=T, \
-         rate=R, queue=SIZE, ecn=SIZE:SIZE:P, down=T+T and @FILE",
+         rate=R, queue=SIZE, ecn=SIZE:SIZE:P, down=T+T, stall=T+T and @FILE",
         on_one_line(.0)
     )]
     UnknownKey(String),

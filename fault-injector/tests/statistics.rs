@@ -121,7 +121,8 @@ fn every_microsecond(n: u64) -> impl Iterator<Item = (Time, u64)> {
 #[test]
 fn a_fault_that_never_happens_changes_nothing() {
     let run = |spec: &str| arrivals(spec, every_microsecond(20_000));
-    let named = "burst=0:1:5,loss=0.01,burst=1:0:5,dup=0,reorder=0.01:3,jitter=3us,delay=0s,down=100s+5s,down=0s+0s";
+    let named = "burst=0:1:5,loss=0.01,burst=1:0:5,dup=0,reorder=0.01:3,jitter=3us,delay=0s,down=100s+5s,down=0s+0s,\
+        stall=100s+5s,stall=0s+0s";
     assert!(run(named) == run("loss=0.01,reorder=0.01:3,jitter=3us"));
     // A bottleneck so fast that it takes 8 ps a frame, and whose queue never fills: nothing else may move.
     let wide = run("loss=0.01,jitter=3us,rate=1000Tbit,queue=1G,ecn=500M:1G:1");
@@ -161,6 +162,37 @@ fn a_rate_spaces_frames_exactly_and_leaves_slower_ones_alone() {
     assert!(slow.iter().all(|(at, i)| at.0 == *i as u64 * 10 * US + step));
     let tiny = arrivals("rate=1Gbit", (0..2).map(|_| (Time(0), 1)));
     assert_eq!(tiny[1].0, Time(2 * 84 * 8000), "Ethernet's least frame, with all around it");
+}
+
+#[test]
+fn a_stall_lets_frames_go_in_order_at_once_or_behind_each_other_at_the_rate() {
+    let end = 500 * US;
+    let arrive = |spec| arrivals(spec, every_microsecond(1000));
+    let expected: Vec<_> = (0..1000).map(|i| (Time((i * US).max(if i < 100 { 0 } else { end })), i as usize)).collect();
+    assert_eq!(arrive("stall=100us+400us"), expected, "none is lost");
+    assert_eq!(arrive("ab.stall=100us+400us"), expected);
+    assert_eq!(arrive("ba.stall=100us+400us"), arrive(""));
+    let delayed: Vec<_> = expected.iter().map(|&(t, i)| (Time(t.0 + 20 * US), i)).collect();
+    assert_eq!(arrive("stall=100us+400us,delay=20us"), delayed);
+    // 10 Gbit/s take 819.2 ns for a frame: what is held leaves one by one, and those that come meanwhile follow.
+    let step = wire_bytes(1000) * 800;
+    let spaced = arrive("stall=100us+400us,rate=10Gbit");
+    assert!(spaced.len() == 1000 && spaced.is_sorted_by_key(|a| a.1));
+    for (n, (at, _)) in spaced[100..].iter().enumerate() {
+        let alone = (100 + n as u64) * US + step;
+        assert_eq!(at.0, (end + (n as u64 + 1) * step).max(alone), "frame {n} of those held");
+    }
+}
+
+#[test]
+fn what_a_stall_held_meets_the_link_when_it_is_let_go() {
+    // Two frames wait for the queue of two, the others are lost at once.
+    let queued = arrivals("stall=0s+10us,rate=1Gbit,queue=2000", every_microsecond(10));
+    let step = wire_bytes(1000) * 8000;
+    assert_eq!(queued, [(Time(10 * US + step), 0), (Time(10 * US + 2 * step), 1)]);
+    // Down at its end loses all that was held, down within it nothing.
+    assert_eq!(arrivals("stall=0s+10us,down=10us+1ns", every_microsecond(10)), []);
+    assert_eq!(arrivals("stall=0s+10us,down=2us+5us", every_microsecond(10)).len(), 10);
 }
 
 #[test]

@@ -269,6 +269,9 @@ fn every_property_of_a_link_is_survived_and_shows_in_what_it_should() {
         ("rate=5Gbit,queue=100K,ecn=20K:40K:0.5", false),
         ("rate=5Gbit,queue=30K", true),
         ("down=1ms+500us/2ms", true),
+        // Shorter than the ACK timeout, and longer.
+        ("stall=1ms+80us/2ms", false),
+        ("stall=1ms+500us/2ms", true),
         ("ab.delay=40us,ba.delay=10us", false),
     ] {
         let v = run(fault);
@@ -288,7 +291,10 @@ fn every_property_of_a_link_is_survived_and_shows_in_what_it_should() {
 #[test]
 fn naming_what_never_happens_changes_no_run() {
     let digest = |fault: &str| json(&[&LOSSY[..8], &["--fault", fault]].concat())["digest"].clone();
-    assert_eq!(digest("burst=0:1:3,loss=1e-3,dup=0,burst=1:0:9,delay=0s,jitter=0s,down=100s+5s"), digest("loss=1e-3"));
+    assert_eq!(
+        digest("burst=0:1:3,loss=1e-3,dup=0,burst=1:0:9,delay=0s,jitter=0s,down=100s+5s,stall=99s+1s"),
+        digest("loss=1e-3")
+    );
     assert_ne!(digest("loss=1e-3,delay=1ns"), digest("loss=1e-3"));
 }
 
@@ -407,6 +413,7 @@ fn wrong_arguments_get_one_clear_line() {
         (&["--fault", "queue=5K"], "queue needs the rate of the bottleneck"),
         (&["--fault", "delay=5"], "'5' is no value for delay: a time"),
         (&["--fault", "down=5s"], "when and for how long, e.g. 5s+2s"),
+        (&["--fault", "stall=5s+2s/1s"], "every ten seconds again, which must be longer than it lasts"),
         (&["--fault", "delay=1ms,delay=2ms"], "delay is given twice"),
         (&["--size", "3G"], "more than a message can be"),
         (&["--size", "x"], "is no size"),

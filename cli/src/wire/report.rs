@@ -96,6 +96,7 @@ pub(super) fn text(summary: &Summary, colours: bool) -> String {
     row("duplicated", |c| c.duplicated, false);
     row("corrupted", |c| c.corrupted, false);
     row("held until later ones had passed", |c| c.reordered, false);
+    row("held while the link was stalled", |c| c.stalled, false);
     row("delayed by a script", |c| c.delayed, false);
     row("marked: congestion experienced", |c| c.marked, false);
     row("still on the way or held", |c| c.under_way, false);

@@ -6,7 +6,7 @@ use std::mem::discriminant;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{BurstLen, Down, Fault, Spec, SpecError};
+use super::{BurstLen, Fault, Outage, Spec, SpecError};
 use crate::red::Red;
 use crate::script::Script;
 use crate::units::{MAX_DELAY, parse_chance, parse_rate, parse_size, parse_time};
@@ -113,7 +113,8 @@ fn parse_fault(part: &str) -> Result<Fault, SpecError> {
             _ => Err(bad("queue", value, "bytes, at least 1, e.g. 500K")),
         },
         "ecn" => ecn(value),
-        "down" => down(value),
+        "down" => outage("down", value).map(Fault::Down),
+        "stall" => outage("stall", value).map(Fault::Stall),
         other => Err(SpecError::UnknownKey(other.into())),
     }
 }
@@ -162,7 +163,7 @@ fn ecn(value: &str) -> Result<Fault, SpecError> {
     parse().ok_or_else(|| bad("ecn", value, why))
 }
 
-fn down(value: &str) -> Result<Fault, SpecError> {
+fn outage(key: &'static str, value: &str) -> Result<Outage, SpecError> {
     let parse = || {
         let (from, rest) = value.split_once('+')?;
         let (lasts, every) = match rest.split_once('/') {
@@ -170,11 +171,11 @@ fn down(value: &str) -> Result<Fault, SpecError> {
             None => (rest, None),
         };
         let (from, lasts) = (parse_time(from).ok()?, parse_time(lasts).ok()?);
-        every.is_none_or(|e| e > lasts).then_some(Fault::Down(Down { from, lasts, every }))
+        every.is_none_or(|e| e > lasts).then_some(Outage { from, lasts, every })
     };
     let why =
-        "when and for how long, e.g. 5s+2s; 5s+2s/10s every ten seconds again, which must be longer than it is down";
-    parse().ok_or_else(|| bad("down", value, why))
+        "when and for how long, e.g. 5s+2s; 5s+2s/10s every ten seconds again, which must be longer than it lasts";
+    parse().ok_or_else(|| bad(key, value, why))
 }
 
 #[cfg(test)]
@@ -207,7 +208,7 @@ mod tests {
         let ms = Duration::from_millis;
         let spec: Spec =
             "burst=1e-3:0.5:~8,burst=0:1:3,delay=20ms,jitter=1ms,rate=10Gbit,queue=500K,ecn=50K:500K:0.01,\
-            down=5s+2s,down=1ms+2ms/10ms"
+            down=5s+2s,down=1ms+2ms/10ms,stall=7s+1s,stall=3ms+1ms/10ms"
                 .parse()
                 .unwrap();
         let red = Red { min: 50 << 10, max: 500 << 10, chance: 0.01 };
@@ -221,8 +222,10 @@ mod tests {
                 Fault::Rate(10_000_000_000),
                 Fault::Queue(500 << 10),
                 Fault::Ecn(red),
-                Fault::Down(Down { from: ms(5000), lasts: ms(2000), every: None }),
-                Fault::Down(Down { from: ms(1), lasts: ms(2), every: Some(ms(10)) }),
+                Fault::Down(Outage { from: ms(5000), lasts: ms(2000), every: None }),
+                Fault::Down(Outage { from: ms(1), lasts: ms(2), every: Some(ms(10)) }),
+                Fault::Stall(Outage { from: ms(7000), lasts: ms(1000), every: None }),
+                Fault::Stall(Outage { from: ms(3), lasts: ms(1), every: Some(ms(10)) }),
             ]
         );
         for (spec, said) in [
@@ -239,7 +242,10 @@ mod tests {
             ("ecn=50K:40K:0.1", "the lower first"),
             ("ecn=50K:500K:1.1", "no value for ecn"),
             ("down=5s", "when and for how long, e.g. 5s+2s"),
-            ("down=5s+2s/1s", "longer than it is down"),
+            ("down=5s+2s/1s", "longer than it lasts"),
+            ("stall=5s", "'5s' is no value for stall: when and for how long, e.g. 5s+2s"),
+            ("stall=5+2", "no value for stall"),
+            ("stall=5s+2s/2s", "longer than it lasts"),
             (
                 "queue=500K",
                 "queue needs the rate of the bottleneck that the queue is before, e.g. rate=5Gbit,queue=500K",
@@ -257,8 +263,8 @@ mod tests {
 
     #[test]
     fn whatever_is_typed_wrong_gets_one_line_and_never_a_panic() {
-        let good =
-            "loss=1e-4,burst=1e-3:0.5:~8,ab.delay=20ms,rate=10Gbit,queue=500K,ecn=50K:500K:0.01,down=1ms+2ms/10ms";
+        let good = "loss=1e-4,burst=1e-3:0.5:~8,ab.delay=20ms,rate=10Gbit,queue=500K,ecn=50K:500K:0.01,down=1ms+2ms/10ms,\
+            rx.stall=3s+2s";
         assert!(good.parse::<Spec>().is_ok());
         let mut refused = 0;
         for at in 0..good.len() {

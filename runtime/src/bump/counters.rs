@@ -26,6 +26,8 @@ pub struct Counters {
     pub corrupted: u64,
     /// Frames that were held until later ones had passed.
     pub reordered: u64,
+    /// Frames that came while the link was stalled, and were held until its end.
+    pub stalled: u64,
     /// Frames that an event of a script made later.
     pub delayed: u64,
     /// Frames that were marked: congestion experienced.
@@ -70,6 +72,7 @@ impl Counters {
             ("duplicated", self.duplicated),
             ("corrupted", self.corrupted),
             ("reordered", self.reordered),
+            ("stalled", self.stalled),
             ("delayed", self.delayed),
             ("marked", self.marked),
             ("under_way", self.under_way),

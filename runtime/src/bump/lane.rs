@@ -97,6 +97,7 @@ impl Lane {
             duplicated: stats.duplicated,
             corrupted: stats.corrupted,
             reordered: stats.held,
+            stalled: stats.stalled,
             delayed: stats.delayed,
             marked: stats.marked,
             under_way: self.link.under_way() as u64,

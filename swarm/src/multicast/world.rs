@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use softnic_fault_injector::random::Random;
-use softnic_fault_injector::{BurstLen, Direction, Down, Fault, Policy, Red, Spec};
+use softnic_fault_injector::{BurstLen, Direction, Fault, Outage, Policy, Red, Spec};
 use softnic_nic::transports::ack_timeout;
 use softnic_sim::pair::timeout_code;
 use softnic_wire::{MacAddr, PathMtu, Psn};
@@ -288,7 +288,7 @@ fn draw_spec(r: &mut Random, world: &World, timeout: Duration, damage: bool) -> 
     }
     if r.chance(0.1) {
         let lasts = timeout.mul_f64(0.1 + r.below(15) as f64 / 10.0);
-        faults.push(Fault::Down(Down { from: timeout.mul_f64(r.below(20) as f64 / 10.0), lasts, every: None }));
+        faults.push(Fault::Down(Outage { from: timeout.mul_f64(r.below(20) as f64 / 10.0), lasts, every: None }));
     }
     if r.chance(0.1) {
         faults.push(Fault::Delay(world.delay * r.below(4) as u32));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use softnic_fault_injector::random::Random;
-use softnic_fault_injector::{BurstLen, Direction, Down, Fault, Red, Spec};
+use softnic_fault_injector::{BurstLen, Direction, Fault, Outage, Red, Spec};
 use softnic_nic::transports::ack_timeout;
 use softnic_sim::pair::{Between, Network, timeout_code};
 use softnic_wire::{PathMtu, Psn};
@@ -148,7 +148,7 @@ impl World {
             let from = Duration::from_nanos(downs.below(faults_until.as_nanos() as u64 / 2));
             let lasts = Duration::from_nanos(1 + downs.below(longest));
             let every = downs.chance(0.3).then(|| lasts * 8 + Duration::from_nanos(downs.below(longest)));
-            faults.faults.push(Fault::Down(Down { from, lasts, every }));
+            faults.faults.push(Fault::Down(Outage { from, lasts, every }));
         }
         World {
             seed,
