@@ -71,6 +71,8 @@ pub enum Action {
     Halt(Side),
     /// Count the receives that are done, and move those that are not to the other side; from this one.
     MoveRecvs(Side),
+    /// Count the receives that are done, and leave the others where they are.
+    CountRecvs,
     /// Write our status into the peer's memory by a side; with an immediate where the peer waits for one.
     Publish {
         /// The side.
@@ -267,6 +269,9 @@ impl Machine {
         if self.recv_on == left {
             self.recv_on = to;
             self.act(Action::MoveRecvs(left));
+        } else {
+            // A peer that was about to return wants to know, too.
+            self.act(Action::CountRecvs);
         }
         let moves = match self.phase {
             Phase::Default => left == Side::Default,
@@ -356,6 +361,8 @@ impl Machine {
 
     /// Our sends go by the default side again, and the peer shall know it.
     fn settle_down(&mut self, now: Instant) {
+        self.probing = false;
+        self.act(Action::Trust);
         self.returned = self.epoch;
         self.returned_at = Some(now);
         self.act(Action::Publish { by: Side::Default, wake: false });

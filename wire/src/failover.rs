@@ -56,12 +56,11 @@ mod field {
 const REFUSED: u8 = 1 << 0;
 const WOKE: u8 = 1 << 1;
 
-/// The secret of a connection: what each end drew for it, that of the end with the lower (GID, QPN) of the default
-/// queue pair first.
+/// The secret of one direction of a connection: what each end drew for it, that of the end that writes first.
 ///
 /// The nonces travel in the clear, and stand in the store where there is one. A MAC under this secret proves that its
 /// writer knows both: it is of no earlier run, and of nobody who neither listens to the path nor reads the store. Those
-/// are not kept out. Both directions have the same secret, so a block that comes back to its writer has a right MAC.
+/// are not kept out. The other direction has another one: a block that comes back to its writer has no right MAC.
 pub fn connection_secret(nonces: [[u8; 16]; 2]) -> [u8; 16] {
     let mut mac = Mac::new(&nonces[0]);
     mac.update(SECRET_LABEL);

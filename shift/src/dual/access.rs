@@ -70,7 +70,10 @@ impl DualNic {
         let Some(Some(connection)) = backup.connections.get_mut(at) else { return Err(PostError::State) };
         let Connection { plain, guard } = connection;
         match guard {
-            Some(guard) if guard.machine.recv_on() == Side::Backup && guard.machine.phase() != Phase::Failed => {
+            Some(guard)
+                if guard.machine.phase() != Phase::Failed
+                    && (guard.machine.recv_on() == Side::Backup || !guard.recvs.is_empty()) =>
+            {
                 if guard.recvs.len() >= plain.init.caps.max_recv_wr as usize {
                     return Err(PostError::QueueFull);
                 }

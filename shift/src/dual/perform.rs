@@ -28,6 +28,7 @@ impl Backup {
             match action {
                 Action::Halt(side) => self.halt(nic, now, at, side),
                 Action::MoveRecvs(from) => self.move_recvs(nic, at, from),
+                Action::CountRecvs => self.count_recvs(nic, at),
                 Action::Publish { by, wake } => self.publish(nic, now, at, by, wake),
                 Action::TakeSends { from, received } => self.take_sends(nic, at, from, received),
                 Action::Remake(side) => self.remake(nic, at, side),
@@ -88,7 +89,8 @@ impl Backup {
         let mut taken = Vec::new();
         let _ = of.take_recvs(guard.qp(plain.qpn, from), |wr| taken.push(Recv::new(wr, true)));
         taken.retain(|recv| recv.wr_id != *own_wr_id);
-        guard.machine.set_recv_count(plain.recvs.wrapping_sub(taken.len() as u32));
+        let waiting = guard.recvs.iter().filter(|recv| recv.counted).count();
+        guard.machine.set_recv_count(plain.recvs.wrapping_sub((taken.len() + waiting) as u32));
         if from == Side::Backup {
             // Their keys are the backup's.
             let back = |key: u32| regions.iter().find(|(_, region)| region.key == key).map(|(&default, _)| default);
@@ -106,6 +108,18 @@ impl Backup {
             (Side::Default, Some((_, guard))) => guard.recv_moved = true,
             (Side::Default, None) => {}
         }
+    }
+
+    /// Counts the receives that are done, where they are.
+    fn count_recvs(&mut self, nic: &mut Nic, at: usize) {
+        let Backup { nic: backup, connections, own_wr_id, .. } = self;
+        let Some((plain, guard)) = parts(connections, at) else { return };
+        let side = guard.machine.recv_on();
+        let of = if side == Side::Default { &*nic } else { &*backup };
+        let posted = of.outstanding_recvs(guard.qp(plain.qpn, side)).into_iter().flatten();
+        let posted = posted.filter(|recv| recv.wr_id != *own_wr_id).count();
+        let waiting = guard.recvs.iter().filter(|recv| recv.counted).count();
+        guard.machine.set_recv_count(plain.recvs.wrapping_sub((posted + waiting) as u32));
     }
 
     /// A receive of our own waits at the backup: by it the peer wakes us.
@@ -171,7 +185,9 @@ impl Backup {
             }
         };
         let messages = |sends: &[Send]| sends.iter().filter(|send| takes_receive(&send.op)).count() as u32;
-        let waiting = guard.queue.iter().filter(|send| send.counted && takes_receive(&send.op)).count() as u32;
+        // Those that the peer has are done, though nobody was told yet.
+        let waits = |send: &&Send| send.counted && !send.covered && takes_receive(&send.op);
+        let waiting = guard.queue.iter().filter(waits).count() as u32;
         let done = plain.written.wrapping_sub(messages(&taken)).wrapping_sub(waiting);
         let covered = received.wrapping_sub(done);
         if covered > messages(&taken) {
@@ -252,7 +268,8 @@ impl Backup {
                 // It is told when all before it is: a READ may have to be carried out again.
                 let of = if side == Side::Default { &*nic } else { &*backup };
                 let vitals = of.vitals(guard.qp(plain.qpn, side)).unwrap_or_default();
-                if vitals.posted != vitals.completed {
+                let told = |sent: &Sent| sent.send.as_ref().is_none_or(|send| !send.flags.signaled);
+                if vitals.posted != vitals.completed || !guard.at_backup.iter().all(told) {
                     break;
                 }
                 if send.flags.signaled {
@@ -374,7 +391,8 @@ impl Backup {
         }
         sends.extend(guard.queue.drain(..));
         for send in &sends {
-            let status = match send.covered {
+            // Behind an error nothing goes well any more.
+            let status = match send.covered && first.is_some() {
                 true => WcStatus::Success,
                 false => first.take().unwrap_or(WcStatus::WrFlushErr),
             };
