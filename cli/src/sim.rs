@@ -88,8 +88,8 @@ pub(crate) struct Args {
     rtt: Duration,
     /// What goes wrong on the link, in both directions independently, separated by commas: loss=P, burst=P:P:LEN, dup=P,
     /// corrupt=P, reorder=P:N (held until N later frames have passed), delay=T, jitter=T, rate=R, queue=SIZE, ecn=MIN:MAX:P,
-    /// down=FROM+FOR, stall=FROM+FOR (held, and let go at the end), @FILE (a script of targeted events). ab. or ba. before a
-    /// key: from the requester, or to it, alone
+    /// down=FROM+FOR, stall=FROM+FOR (held, and let go at the end), @FILE (a script of targeted events). ab. or ba.
+    /// before a key: from the requester, or to it, alone
     #[arg(long, default_value = "", value_name = "SPEC", hide_default_value = true, help_heading = "The link")]
     fault: Faults,
     /// Run the flows of a network of hosts and switches instead, as a TOML file describes it

@@ -103,9 +103,9 @@ impl Injector {
         Duration::from_nanos(now.as_nanos()).saturating_sub(self.origin)
     }
 
-    /// Decides over a frame that begins to leave now, given from Ethernet on; the headers are enough. A link that is down
-    /// loses it, and nothing else sees it. Then the script decides. Then each fault is drawn by itself, in the order of the
-    /// SPEC; the first that happens decides.
+    /// Decides over a frame that begins to leave now, given from Ethernet on; the headers are enough. A link that is
+    /// down loses it, and nothing else sees it. Then the script decides. Then each fault is drawn by itself, in the
+    /// order of the SPEC; the first that happens decides.
     #[inline]
     pub fn offer(&mut self, now: Instant, frame: &[u8]) -> Fate {
         if !self.enabled {

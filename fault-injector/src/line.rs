@@ -127,9 +127,9 @@ impl<H> Line<H> {
         self.injector.offer(let_go, frame)
     }
 
-    /// Takes in a frame of `len` bytes whose last bit comes at `now`, with the fate that it was judged to before the next
-    /// frame was judged; `copy` is needed for [`Fate::Duplicate`] alone. Handles of frames that will not arrive are given to
-    /// `lost`. Calls must be in the order of time.
+    /// Takes in a frame of `len` bytes whose last bit comes at `now`, with the fate that it was judged to before the
+    /// next frame was judged; `copy` is needed for [`Fate::Duplicate`] alone. Handles of frames that will not arrive
+    /// are given to `lost`. Calls must be in the order of time.
     #[inline]
     pub fn carry(&mut self, now: Time, fate: Fate, len: u64, handle: H, copy: Option<H>, mut lost: impl FnMut(H)) {
         let (now, len) = (now.max(self.let_go), len as u32);

@@ -70,8 +70,8 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// The end of the outage at this time, if there is one; both count from the driver's origin. The first instant belongs
-    /// to an outage, the last does not.
+    /// The end of the outage at this time, if there is one; both count from the driver's origin. The first instant
+    /// belongs to an outage, the last does not.
     pub fn end(&self, at: Duration) -> Option<Duration> {
         let since = at.checked_sub(self.from)?;
         let phase = match self.every {

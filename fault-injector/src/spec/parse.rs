@@ -263,8 +263,8 @@ mod tests {
 
     #[test]
     fn whatever_is_typed_wrong_gets_one_line_and_never_a_panic() {
-        let good = "loss=1e-4,burst=1e-3:0.5:~8,ab.delay=20ms,rate=10Gbit,queue=500K,ecn=50K:500K:0.01,down=1ms+2ms/10ms,\
-            rx.stall=3s+2s";
+        let good = "loss=1e-4,burst=1e-3:0.5:~8,ab.delay=20ms,rate=10Gbit,queue=500K,ecn=50K:500K:0.01,\
+            down=1ms+2ms/10ms,rx.stall=3s+2s";
         assert!(good.parse::<Spec>().is_ok());
         let mut refused = 0;
         for at in 0..good.len() {
