@@ -12,11 +12,12 @@ pub struct Tool {
 }
 
 /// What the tests call.
-const TOOLS: [Tool; 3] = [
+const TOOLS: [Tool; 4] = [
     Tool { program: "tshark", package: "tshark" },
     Tool { program: "ip", package: "iproute2" },
     // The library itself lies in a folder of the machine's architecture.
     Tool { program: "/usr/share/doc/libisal2/copyright", package: "libisal2" },
+    Tool { program: "redis-server", package: "redis-server" },
 ];
 /// What the tests of `softnic report` call.
 pub const BROWSER: [Tool; 1] = [Tool { program: "chromium", package: "chromium" }];
@@ -57,7 +58,7 @@ pub(crate) const PYVERBS: [Tool; 3] = [
     Tool { program: "/usr/lib/python3/dist-packages/pyverbs/__init__.py", package: "python3-pyverbs" },
 ];
 
-/// Whether something is missing that `cargo test` uses, and leaves out tests without.
+/// Whether something is missing that `cargo test` uses; without it tests are left out, or fail.
 pub fn lacks_for_unit_tests() -> bool {
     TOOLS[1..].iter().any(|tool| !is_installed(tool.program))
 }

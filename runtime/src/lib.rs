@@ -14,6 +14,9 @@ mod capture_file;
 mod dgram;
 mod driver;
 mod engine;
+#[cfg(target_os = "linux")]
+#[cfg_attr(not(test), expect(dead_code, reason = "the NICs of a failover use it"))]
+mod failover;
 mod faulty;
 pub mod forked;
 #[cfg(target_os = "linux")]
