@@ -40,6 +40,8 @@ fn names_are_those_of_verbs() {
         (Event::QpAccessErr(qpn), "QP_ACCESS_ERR"),
         (Event::FellBack(qpn, [10, 0, 0, 2].into(), FallbackReason::Silent), "FELL_BACK"),
         (Event::QpHalted(qpn, Status::RetryExcErr), "HALTED"),
+        (Event::PathMig(qpn), "PATH_MIG"),
+        (Event::PathMigErr(qpn), "PATH_MIG_ERR"),
         (Event::CqErr(CqId(0)), "CQ_ERR"),
         (Event::SrqLimit(SrqId(0)), "SRQ_LIMIT"),
         (Event::PortActive, "PORT_ACTIVE"),

@@ -32,6 +32,10 @@ pub enum Event {
     /// The queue pair ran out of retries, with this status, and halted as its owner asked for: it is in the error state with its work in
     /// place. Verbs have no name for it.
     QpHalted(Qpn, Status),
+    /// The queue pair goes on by another path: by a backup, or by the one that it was connected by again.
+    PathMig(Qpn),
+    /// The queue pair's path failed and it could not go on by another one: it is in the error state.
+    PathMigErr(Qpn),
     /// A completion found no room.
     CqErr(CqId),
     /// A shared receive queue has fewer receives than its limit.
@@ -51,6 +55,7 @@ impl Event {
             Event::CommEst(qpn) | Event::LastWqeReached(qpn) | Event::SqDrained(qpn) => Some(qpn),
             Event::QpFatal(qpn) | Event::QpReqErr(qpn) | Event::QpAccessErr(qpn) => Some(qpn),
             Event::FellBack(qpn, ..) | Event::Unauthenticated(qpn, ..) | Event::QpHalted(qpn, _) => Some(qpn),
+            Event::PathMig(qpn) | Event::PathMigErr(qpn) => Some(qpn),
             Event::CqErr(_) | Event::SrqLimit(_) | Event::PortActive | Event::PortErr | Event::GidChange => None,
         }
     }
@@ -69,6 +74,8 @@ impl fmt::Display for Event {
             Event::FellBack(..) => "FELL_BACK",
             Event::Unauthenticated(..) => "UNAUTHENTICATED",
             Event::QpHalted(..) => "HALTED",
+            Event::PathMig(_) => "PATH_MIG",
+            Event::PathMigErr(_) => "PATH_MIG_ERR",
             Event::CqErr(_) => "CQ_ERR",
             Event::SrqLimit(_) => "SRQ_LIMIT",
             Event::PortActive => "PORT_ACTIVE",

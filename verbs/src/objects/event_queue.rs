@@ -25,6 +25,8 @@ const IBV_EVENT_QP_REQ_ERR: c_int = 2;
 const IBV_EVENT_QP_ACCESS_ERR: c_int = 3;
 const IBV_EVENT_COMM_EST: c_int = 4;
 const IBV_EVENT_SQ_DRAINED: c_int = 5;
+const IBV_EVENT_PATH_MIG: c_int = 6;
+const IBV_EVENT_PATH_MIG_ERR: c_int = 7;
 pub(crate) const IBV_EVENT_PORT_ACTIVE: c_int = 9;
 pub(crate) const IBV_EVENT_PORT_ERR: c_int = 10;
 pub(crate) const IBV_EVENT_SRQ_LIMIT_REACHED: c_int = 15;
@@ -42,6 +44,8 @@ pub(crate) fn of(event: Event) -> Option<(c_int, Option<Subject>)> {
         Event::QpFatal(qpn) | Event::Unauthenticated(qpn, ..) => qp(IBV_EVENT_QP_FATAL, qpn),
         Event::QpReqErr(qpn) => qp(IBV_EVENT_QP_REQ_ERR, qpn),
         Event::QpAccessErr(qpn) => qp(IBV_EVENT_QP_ACCESS_ERR, qpn),
+        Event::PathMig(qpn) => qp(IBV_EVENT_PATH_MIG, qpn),
+        Event::PathMigErr(qpn) => qp(IBV_EVENT_PATH_MIG_ERR, qpn),
         Event::CqErr(cq) => (IBV_EVENT_CQ_ERR, Some(Subject::Cq(cq.0))),
         Event::SrqLimit(srq) => (IBV_EVENT_SRQ_LIMIT_REACHED, Some(Subject::Srq(srq.0))),
         Event::PortActive => (IBV_EVENT_PORT_ACTIVE, None),
