@@ -87,6 +87,9 @@ pub enum ProtectError {
     /// The peer protects connections in another way.
     #[error("the peer protects its connections in another way")]
     Mode,
+    /// The peer's backup is not reached from ours.
+    #[error("there is no path from our backup to the peer's")]
+    NoPath,
 }
 
 /// A region of the default NIC at the backup.
@@ -123,6 +126,10 @@ struct Backup {
     wary: bool,
     /// Queue pairs that halted, and ports that changed.
     failures: Vec<(Side, Event)>,
+    /// The port of each side is down.
+    down: [bool; 2],
+    /// The program was told that no port is left, and not yet that there is one again.
+    told_down: bool,
     timer: Option<Instant>,
     requests: VecDeque<Request>,
     notices: VecDeque<Notice>,
@@ -170,6 +177,8 @@ impl DualNic {
             due: false,
             wary: false,
             failures: Vec::new(),
+            down: [false; 2],
+            told_down: false,
             timer: None,
             requests: VecDeque::new(),
             notices: VecDeque::new(),
@@ -181,12 +190,34 @@ impl DualNic {
 
     /// The backup, if there is one.
     pub fn backup(&mut self) -> Option<&mut Nic> {
-        self.backup.as_mut().map(|backup| &mut backup.nic)
+        let backup = self.backup.as_mut()?;
+        // Its link may be about to change.
+        backup.due = true;
+        Some(&mut backup.nic)
+    }
+
+    /// The port of a side is down, or up again, although its NIC goes on sending: frames are lost behind it. [`Nic::set_link`] is for a port
+    /// whose frames wait.
+    pub fn set_port(&mut self, side: Side, up: bool) {
+        if let Some(backup) = &mut self.backup {
+            backup.take_event(side, if up { Event::PortActive } else { Event::PortErr });
+        }
+    }
+
+    /// Whether something may happen to a connection that no frame and no timer tells of: it may have waited for what was just done.
+    pub fn is_unsettled(&self) -> bool {
+        self.backup.as_ref().is_some_and(|backup| !backup.unsettled.is_empty())
     }
 
     /// What failover did so far.
     pub fn failover_counters(&self) -> Option<&FailoverCounters> {
         self.backup.as_ref().map(|backup| &backup.counters)
+    }
+
+    /// Whether [`DualNic::poll_request`] or [`DualNic::poll_notice`] has something.
+    #[inline]
+    pub fn has_requests(&self) -> bool {
+        self.backup.as_ref().is_some_and(|backup| !backup.requests.is_empty() || !backup.notices.is_empty())
     }
 
     /// Something that the Node needs to know.
@@ -254,13 +285,35 @@ impl DualNic {
         access: Access,
         key: Option<u32>,
     ) -> Result<u32, MrError> {
+        self.shadow(default, pd, (buffer.addr(), buffer.len() as u64), |nic, pd| match key {
+            None => nic.reg_mr(pd, buffer, access),
+            Some(key) => nic.reg_mr_as(key, pd, buffer, access),
+        })
+    }
+
+    /// [`DualNic::shadow_mr`] for a region that reads as zeros and forgets what is written.
+    ///
+    /// # Errors
+    /// As [`Nic::alloc_null_mr`].
+    pub fn shadow_null_mr(&mut self, default: u32, pd: PdId, access: Access, key: Option<u32>) -> Result<u32, MrError> {
+        self.shadow(default, pd, (0, u64::MAX), |nic, pd| match key {
+            None => nic.alloc_null_mr(pd, access),
+            Some(key) => nic.alloc_null_mr_as(key, pd, access),
+        })
+    }
+
+    /// Registers a region of the default, in its domain, at the backup.
+    fn shadow(
+        &mut self,
+        default: u32,
+        pd: PdId,
+        (addr, len): (u64, u64),
+        register: impl FnOnce(&mut Nic, PdId) -> Result<u32, MrError>,
+    ) -> Result<u32, MrError> {
         let backup = self.backup.as_mut().ok_or(MrError::NoSuchPd)?;
         let pd = *backup.pds.get(&pd).ok_or(MrError::NoSuchPd)?;
-        let key = match key {
-            None => backup.nic.reg_mr(pd, buffer, access)?,
-            Some(key) => backup.nic.reg_mr_as(key, pd, buffer, access)?,
-        };
-        backup.regions.insert(default, ShadowRegion { addr: buffer.addr(), len: buffer.len() as u64, key });
+        let key = register(&mut backup.nic, pd)?;
+        backup.regions.insert(default, ShadowRegion { addr, len, key });
         // Work may have waited for it.
         backup.due = true;
         Ok(key)

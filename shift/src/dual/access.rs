@@ -137,6 +137,16 @@ impl DualNic {
         }
     }
 
+    /// Acknowledgements that a connection owes, at whichever NIC, leave now ([`Nic::release_acks`]).
+    pub fn release_acks(&mut self, qpn: Qpn) {
+        self.nic.release_acks(qpn);
+        if let Some(backup) = &mut self.backup
+            && let Some(guard) = backup.by_qpn.get(&qpn).and_then(|&at| parts(&mut backup.connections, at))
+        {
+            backup.nic.release_acks(guard.1.backup);
+        }
+    }
+
     /// The state of a queue pair, and its attributes, as the program set them.
     pub fn query_qp(&self, qpn: Qpn) -> Option<(QpState, QpAttr)> {
         let (_, attr) = self.nic.query_qp(qpn)?;

@@ -127,7 +127,7 @@ impl Backup {
         let Backup { nic: backup, connections, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
         let (Stage::NoPath, Some(peer)) = (guard.stage, guard.peer) else { return };
-        let Some(path) = path else { return self.unprotect(at, ProtectError::NoAddress) };
+        let Some(path) = path else { return self.unprotect(at, ProtectError::NoPath) };
         guard.path = Some(path);
         let mut settings = settings_of(&guard.attr);
         (settings.path, settings.dest_qp) = (Some(path), peer.qpn);

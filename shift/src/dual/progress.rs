@@ -90,7 +90,8 @@ impl Backup {
                     _ => self.let_fail(nic, now, at),
                 }
             }
-            Event::PortErr => {
+            Event::PortErr if !self.down[side as usize] => {
+                self.down[side as usize] = true;
                 for at in 0..self.connections.len() {
                     if let Some((_, guard)) = parts(&mut self.connections, at)
                         && guard.stage == Stage::Ready
@@ -99,24 +100,20 @@ impl Backup {
                         self.perform(nic, now, at);
                     }
                 }
-                let other_is_up = match side {
-                    Side::Default => self.nic.is_up(),
-                    Side::Backup => nic.is_up(),
-                };
-                // The port is what both are: it is down when no way is left.
-                if !other_is_up {
+                // The port is what both are: it is down when none is left.
+                if self.down == [true; 2] {
+                    self.told_down = true;
                     self.events.push_back(Event::PortErr);
                 }
             }
-            Event::PortActive if self.told_port_down() => self.events.push_back(Event::PortActive),
+            Event::PortActive => {
+                self.down[side as usize] = false;
+                if std::mem::take(&mut self.told_down) {
+                    self.events.push_back(Event::PortActive);
+                }
+            }
             _ => {}
         }
-    }
-
-    /// Whether the program was told that no way is left, and not yet that there is one again.
-    fn told_port_down(&self) -> bool {
-        self.events.iter().rev().find(|event| matches!(event, Event::PortErr | Event::PortActive))
-            == Some(&Event::PortErr)
     }
 
     /// A queue pair of the default halted that has no backup: its work is flushed as ever.
