@@ -58,7 +58,7 @@
 pub(crate) mod address_handle;
 mod allowance;
 pub mod cm;
-mod company;
+pub(crate) mod company;
 pub(crate) mod completion_channel;
 mod completion_queue;
 pub(crate) mod congestion;
@@ -86,7 +86,10 @@ pub use congestion::{Cc, CcError, parse_cc};
 pub use context::{Context, ProtectionDomain, Running};
 pub use events::EventSink;
 pub use memory::{MemoryRegion, MemoryWindow};
-pub use open::{DeviceSpec, DeviceSpecError, LinkDown, OpenError, OpenOptions, OwnAddresses, Progress, SHM_MAC};
+pub use open::{
+    BackupOptions, DeviceSpec, DeviceSpecError, LineSink, LinkDown, OpenError, OpenOptions, OwnAddresses, Progress,
+    SHM_MAC,
+};
 pub use path::{PathError, PeerPath};
 pub use queue_pair::{Connection, MulticastError, QpOptions, QueuePair};
 pub use raw::{RawFrame, RawPort};
@@ -123,6 +126,9 @@ pub use softnic_nic::{Buffer, MrError, WindowType};
 
 /// Asynchronous events, and counters.
 pub use softnic_nic::transports::{Counters, Event};
+
+/// Failover to a backup: its times, and what it did.
+pub use softnic_shift::{FailoverCounters, Times as FailoverTimes};
 
 /// Addresses, paths and numbers on the wire.
 pub use softnic_nic::{AddressAttr, AddressError};

@@ -1,5 +1,6 @@
 //! The loop around a Node: frames in, timers, frames out.
 
+mod readiness;
 mod recorder;
 
 use std::io::{self, Write};
@@ -7,9 +8,9 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
+use readiness::Readiness;
 pub(crate) use recorder::Watch;
 use recorder::{Recorder, Shown};
-use rustix::event::epoll;
 use softnic_nic::Nic;
 use softnic_pcaps::{LinkType, PcapWriter};
 use softnic_wire::{Error, Instant, MacAddr, Node, TxFrame};
@@ -35,9 +36,14 @@ const NAP: Duration = Duration::from_millis(1);
 /// Why the loop cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
-    /// The backend failed.
-    #[error("packet IO failed: {0}")]
-    Io(io::Error),
+    /// The backend of a port failed.
+    #[error("packet IO failed: {error}")]
+    Io {
+        /// The port's number at the Node.
+        port: usize,
+        /// Why.
+        error: io::Error,
+    },
     /// The capture could not be written.
     #[error("the capture cannot be written: {0}")]
     Capture(io::Error),
@@ -69,15 +75,15 @@ pub struct Driver<N, I> {
     ports: Vec<DriverPort<I>>,
     /// The port of the Node whose frames come back to it.
     loopback: Option<usize>,
-    /// Readable when a frame has come in at another port than the first.
-    others: Option<OwnedFd>,
+    /// Readable when a frame has come in at one of several ports.
+    readiness: Option<Readiness>,
     start: std::time::Instant,
     /// The time of day at `start`.
     epoch: u64,
     /// Who is shown all frames; mostly nobody.
     shown: Option<Box<Shown<N>>>,
-    /// The links are down, and what is sent is lost.
-    cut: bool,
+    /// The numbers of ports whose links are down: what is sent there is lost.
+    cut: Vec<usize>,
     /// How many rounds need not look at the clock, as long as nothing comes in.
     short_rounds: u32,
     /// The last time that frames were to leave, all did.
@@ -103,18 +109,22 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         further: Vec<DriverPort<I>>,
         loopback: Option<usize>,
     ) -> io::Result<Driver<N, I>> {
-        let others = match further.is_empty() {
+        let readiness = match further.is_empty() {
             true => None,
-            false => Some(any_of(&further.iter().map(|port| port.io.readiness()).collect::<io::Result<Vec<_>>>()?)?),
+            false => {
+                let ports = [&first].into_iter().chain(&further);
+                let members = ports.map(|port| Ok((port.number, port.io.readiness()?)));
+                Some(Readiness::of(members.collect::<io::Result<_>>()?)?)
+            }
         };
-        Ok(Driver::of(node, first, further, others, loopback))
+        Ok(Driver::of(node, first, further, readiness, loopback))
     }
 
     fn of(
         node: N,
         first: DriverPort<I>,
         mut further: Vec<DriverPort<I>>,
-        others: Option<OwnedFd>,
+        readiness: Option<Readiness>,
         loopback: Option<usize>,
     ) -> Driver<N, I> {
         further.insert(0, first);
@@ -123,11 +133,11 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             node,
             ports: further,
             loopback,
-            others,
+            readiness,
             start: std::time::Instant::now(),
             epoch: epoch.as_nanos() as u64,
             shown: None,
-            cut: false,
+            cut: Vec::new(),
             short_rounds: 0,
             drained: true,
             scratch: vec![0; MAX_FRAME].into(),
@@ -149,6 +159,22 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         &mut self.ports[0].io
     }
 
+    /// The backend of a port, by its number.
+    pub(crate) fn io_of(&self, number: usize) -> Option<&I> {
+        self.ports.iter().find(|port| port.number == number).map(|port| &port.io)
+    }
+
+    /// A port is gone for good, and its backend with it: the others go on. Not the last one, of which nothing would be left; `false` then.
+    pub(crate) fn retire(&mut self, number: usize) -> bool {
+        if self.ports.iter().all(|port| port.number == number) {
+            return false;
+        }
+        self.ports.retain(|port| port.number != number);
+        self.readiness.iter_mut().for_each(|readiness| readiness.remove(number));
+        self.refresh();
+        true
+    }
+
     /// The backends of all ports.
     pub fn ios(&self) -> impl Iterator<Item = &I> {
         self.ports.iter().map(|port| &port.io)
@@ -165,10 +191,9 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
 
     /// A descriptor that is readable when a frame has come in, at whichever port.
     pub fn readiness(&self) -> io::Result<OwnedFd> {
-        let first = self.ports[0].io.readiness()?;
-        match &self.others {
-            None => Ok(first),
-            Some(others) => any_of(&[first, others.try_clone()?]),
+        match &self.readiness {
+            None => self.ports[0].io.readiness(),
+            Some(readiness) => readiness.try_clone(),
         }
     }
 
@@ -212,16 +237,19 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         capture.map_err(DriverError::Capture).and(watch.map_err(DriverError::Trace))
     }
 
-    /// The links are down, or up again. While they are down every frame of the Node's is taken and lost, as on a cable that is not plugged
-    /// in; so the Node counts its retries.
-    pub fn set_cut(&mut self, cut: bool) {
-        self.cut = cut;
+    /// The link of a port is down, or up again. While it is down every frame that the Node has for it is taken and lost, as on a cable that is
+    /// not plugged in; so the Node counts its retries.
+    pub fn set_cut(&mut self, number: usize, cut: bool) {
+        self.cut.retain(|&other| other != number);
+        if cut {
+            self.cut.push(number);
+        }
         self.refresh();
     }
 
-    /// Whether the links are down.
-    pub fn is_cut(&self) -> bool {
-        self.cut
+    /// Whether the link of a port is down.
+    pub fn is_cut(&self, number: usize) -> bool {
+        self.cut.contains(&number)
     }
 
     /// One turn: timers that are due, frames out, then a batch of frames in. Says whether there was anything to do.
@@ -338,7 +366,10 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         match self.nap() {
             Duration::ZERO => Ok(()),
             _ if !nothing => Ok(()),
-            nap => self.ports[0].io.wait(nap, self.others.as_ref().map(|fd| fd.as_fd())).map_err(DriverError::Io),
+            nap => {
+                let DriverPort { number, io, .. } = &mut self.ports[0];
+                io.wait(nap, self.readiness.as_ref().map(|fd| fd.as_fd())).map_err(failed(*number))
+            }
         }
     }
 
@@ -360,8 +391,16 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
 
     /// The MAC address of a neighbour on the link of the first port, if it is known; asks for it if that was not done yet.
     pub fn mac_of(&mut self, address: IpAddr) -> Result<Option<MacAddr>, NeighbourError> {
+        self.mac_of_at(self.ports[0].number, address)
+    }
+
+    /// The same on the link of a port, by its number.
+    pub(crate) fn mac_of_at(&mut self, number: usize, address: IpAddr) -> Result<Option<MacAddr>, NeighbourError> {
         let now = self.now();
-        self.ports[0].neighbours.mac_of(now, address)
+        match self.ports.iter_mut().find(|port| port.number == number) {
+            Some(port) => port.neighbours.mac_of(now, address),
+            None => Err(NeighbourError::NoAnswer(address)),
+        }
     }
 
     /// Waits until the MAC address of a neighbour on the link is known, or given up.
@@ -385,14 +424,14 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             let taken = io.receive_located(BATCH, &mut |frame, layout| {
                 let now = *now.get_or_insert_with(|| Instant::ZERO + start.elapsed());
                 before(node, now);
-                record.received(now, node, frame);
+                record.received(now, node, *number, frame);
                 match layout {
                     Ok(layout) => node.handle_located(now, *number, frame, layout),
                     Err(Error::NotRoce(_)) => neighbours.handle_frame(now, 0, frame),
                     Err(_) => node.handle_frame(now, *number, frame),
                 }
             });
-            any |= taken.map_err(DriverError::Io)? > 0;
+            any |= taken.map_err(failed(*number))? > 0;
         }
         if let Some(now) = now.filter(|_| any) {
             record.settled(now, node);
@@ -412,8 +451,8 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             }
             busy = true;
             let len = tx.len();
-            record.sent_whole(now, &self.node, &self.scratch[..len]);
-            record.received_back(now, &self.node, &self.scratch[..len]);
+            record.sent_whole(now, &self.node, loopback, &self.scratch[..len]);
+            record.received_back(now, &self.node, loopback, &self.scratch[..len]);
             self.node.handle_frame(now, loopback, &mut self.scratch[..len]);
         }
         record.result.map(|()| busy)
@@ -436,11 +475,12 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
                 }
                 bytes += tx.len();
                 // A frame that is lost on the way out is in the capture: it left the Node, and the peer's silence has its explanation.
-                record.sent(now, node, tx, scratch);
+                record.sent(now, node, *number, tx, scratch);
                 true
             };
-            let sent = if self.cut { Ok(lose(limit, &mut next)) } else { io.transmit(limit, &mut next) };
-            any |= sent.map_err(DriverError::Io)? > 0;
+            let cut = !self.cut.is_empty() && self.cut.contains(number);
+            let sent = if cut { Ok(lose(limit, &mut next)) } else { io.transmit(limit, &mut next) };
+            any |= sent.map_err(failed(*number))? > 0;
             // Where there was no room, the Node was not even asked.
             all_drained &= drained;
         }
@@ -451,20 +491,16 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     }
 }
 
+/// The error of a port.
+fn failed(port: usize) -> impl FnOnce(io::Error) -> DriverError {
+    move |error| DriverError::Io { port, error }
+}
+
 /// Takes frames, at most `limit`, and loses them; how many.
 #[cold]
 fn lose(limit: usize, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> usize {
     let mut nowhere = [0; MAX_FRAME];
     (0..limit).take_while(|_| next(&mut TxFrame::new(&mut nowhere))).count()
-}
-
-/// A descriptor that is readable when one of several is; it outlives these, as long as what they stand for is open elsewhere.
-fn any_of(descriptors: &[OwnedFd]) -> io::Result<OwnedFd> {
-    let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for (i, fd) in descriptors.iter().enumerate() {
-        epoll::add(&set, fd, epoll::EventData::new_u64(i as u64), epoll::EventFlags::IN)?;
-    }
-    Ok(set)
 }
 
 #[cfg(test)]

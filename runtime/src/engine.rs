@@ -19,6 +19,7 @@ use std::time::Duration;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{BestEffort, Completion, CqId, Event, SrqId};
 use softnic_nic::{Nic, Notify, Owner, QpAttr};
+use softnic_shift::DualNic;
 use softnic_sync::doorbell::{Doorbells, Rung};
 use softnic_sync::ring::Producer;
 use softnic_sync::takeover::Takeover;
@@ -34,6 +35,7 @@ use work::Work;
 
 use crate::api::events::Events;
 use crate::driver::{Driver, DriverError};
+use crate::failover::control::Control;
 use crate::io::PacketIo;
 use crate::wake::Wake;
 
@@ -44,11 +46,13 @@ pub(crate) type Io = Box<dyn PacketIo + Send>;
 
 /// What the holder of the token has.
 pub(crate) struct Core {
-    pub(crate) driver: Driver<Nic, Io>,
+    pub(crate) driver: Driver<DualNic, Io>,
     work: Work,
     completions: Completions,
     events: Arc<Events>,
     owner: Owner,
+    /// Whoever sees to the backup, where there is one.
+    control: Option<Arc<Control>>,
 }
 
 /// An engine.
@@ -70,12 +74,17 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(mut driver: Driver<Nic, Io>, owner: Owner, events: Arc<Events>) -> io::Result<Engine> {
+    pub(crate) fn new(
+        mut driver: Driver<DualNic, Io>,
+        owner: Owner,
+        events: Arc<Events>,
+        control: Option<Arc<Control>>,
+    ) -> io::Result<Engine> {
         let readiness = driver.readiness()?;
-        driver.node.set_owner(owner);
+        driver.node.nic.set_owner(owner);
         let start = driver.start();
         let (work, completions) = (Work::default(), Completions::default());
-        let core = Core { driver, work, completions, events, owner };
+        let core = Core { driver, work, completions, events, owner, control };
         Ok(Engine {
             takeover: Takeover::new(core),
             start,
@@ -129,7 +138,7 @@ impl Engine {
         self.takeover.count_round();
         let busy = match self.failure.get() {
             None => core.step(&self.doorbells).unwrap_or_else(|error| {
-                self.give_up(core, &error.to_string());
+                self.handle_error(core, &error);
                 false
             }),
             Some(_) => {
@@ -160,7 +169,7 @@ impl Engine {
         if self.failure.get().is_none()
             && let Err(error) = core.driver.send_owed()
         {
-            self.give_up(core, &error.to_string());
+            self.handle_error(core, &error);
         }
     }
 
@@ -175,15 +184,41 @@ impl Engine {
         if self.failure.get().is_none()
             && let Err(error) = core.driver.send_owed()
         {
-            self.give_up(core, &error.to_string());
+            self.handle_error(core, &error);
         }
     }
 
-    /// The wire is gone for good: so is the port, and all work ends in errors.
+    /// The loop cannot go on as it was.
+    #[cold]
+    fn handle_error(&self, core: &mut Core, error: &DriverError) {
+        match error {
+            DriverError::Io { port, .. } => self.lose_port(core, *port, &error.to_string()),
+            _ => self.give_up(core, &error.to_string()),
+        }
+    }
+
+    /// The wire of a port is gone for good. Where another is left, connections go on there; all other work waits or ends as its retries do.
+    #[cold]
+    pub(crate) fn lose_port(&self, core: &mut Core, number: usize, why: &str) {
+        if core.driver.io_of(number).is_none() {
+            return;
+        }
+        if !core.driver.retire(number) {
+            return self.give_up(core, why);
+        }
+        core.nic_of(number).into_iter().for_each(|nic| nic.set_link(false));
+        if let Some(control) = &core.control {
+            control.say(format!("{} is gone: {why}", if number == Nic::WIRE { "the NIC" } else { "its backup" }));
+        }
+        self.wake.wake();
+    }
+
+    /// No wire is left: so is the port gone, and all work ends in errors.
     #[cold]
     pub(crate) fn give_up(&self, core: &mut Core, why: &str) {
         if self.failure.set(why.into()).is_ok() {
-            core.driver.node.set_link(false);
+            core.driver.node.nic.set_link(false);
+            core.driver.node.backup().into_iter().for_each(|nic| nic.set_link(false));
             core.end_queue_pairs();
             core.events.port(false);
             self.wake.wake();
@@ -280,10 +315,10 @@ impl Core {
         };
         // A receive that was posted before a message was sent is there when the message comes: what is looked at before the round may be
         // older than the frames that are taken in at its end.
-        let busy = driver.step_after(posted, &mut |nic, now| {
+        let busy = driver.step_after(posted, &mut |node, now| {
             if work.is_waiting(doorbells) {
-                let full = completions.still_full(nic);
-                work.take(nic, now, full, doorbells);
+                let full = completions.still_full(node);
+                work.take(node, now, full, doorbells);
             }
         })?;
         Ok(posted.is_some() || busy)
@@ -304,14 +339,14 @@ impl Core {
         self.work.take_all(&mut self.driver.node, now, full);
         for qpn in self.work.queue_pairs() {
             // One that was never connected stays as it is.
-            let _ = self.driver.node.modify_qp(qpn, &error);
+            let _ = self.driver.node.modify_qp(now, qpn, &error);
         }
     }
 
     pub(crate) fn add_cq(&mut self, id: CqId, out: CqOut) {
         self.completions.add(id, out);
         // The NIC tells of every queue that has something; asked for again whenever it was told.
-        let _ = self.driver.node.req_notify_cq(id, Notify::Next);
+        let _ = self.driver.node.nic.req_notify_cq(id, Notify::Next);
     }
 
     /// Completions go into another ring from now on.
@@ -329,11 +364,20 @@ impl Core {
         self.completions.hand_out(&mut self.driver.node);
         while let Some(event) = self.driver.node.poll_event() {
             match event {
+                // With a backup only both together know.
+                Event::PortActive | Event::PortErr if self.control.is_some() => {
+                    self.events.port(event == Event::PortActive);
+                }
                 // Whoever told the engines tells the program, once for all of them.
                 Event::PortActive | Event::PortErr | Event::GidChange => {}
                 Event::SrqLimit(srq) => self.events.push(Event::SrqLimit(self.srq_name(srq))),
                 event => self.events.push(event),
             }
+        }
+        if let Some(control) = &self.control
+            && self.driver.node.has_requests()
+        {
+            control.wake();
         }
     }
 
@@ -358,6 +402,30 @@ impl Core {
 
     /// The NIC.
     pub(crate) fn nic(&mut self) -> &mut Nic {
+        &mut self.driver.node.nic
+    }
+
+    /// The NIC and its backup, if there is one.
+    pub(crate) fn dual(&mut self) -> &mut DualNic {
         &mut self.driver.node
+    }
+
+    /// The NIC of a port: of [`Nic::WIRE`] the one that programs know, of [`DualNic::BACKUP`] its backup.
+    pub(crate) fn nic_of(&mut self, number: usize) -> Option<&mut Nic> {
+        match number {
+            DualNic::BACKUP => self.driver.node.backup(),
+            _ => Some(&mut self.driver.node.nic),
+        }
+    }
+
+    /// Whether there is a backup.
+    pub(crate) fn has_backup(&self) -> bool {
+        self.control.is_some()
+    }
+
+    /// Whether a wire is there, be it the backup's.
+    pub(crate) fn is_up(&mut self) -> bool {
+        let mut is_up = |number| self.nic_of(number).is_some_and(|nic| nic.is_up()) && !self.driver.is_cut(number);
+        is_up(Nic::WIRE) || is_up(DualNic::BACKUP)
     }
 }

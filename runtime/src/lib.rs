@@ -14,8 +14,6 @@ mod capture_file;
 mod dgram;
 mod driver;
 mod engine;
-#[cfg(target_os = "linux")]
-#[cfg_attr(not(test), expect(dead_code, reason = "the NICs of a failover use it"))]
 mod failover;
 mod faulty;
 pub mod forked;

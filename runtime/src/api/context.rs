@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use softnic_nic::transports::memory::{Bind, PdId};
 use softnic_nic::transports::{Counters, Event};
 use softnic_nic::{Layer, Nic, Port};
+use softnic_shift::FailoverCounters;
 use softnic_wire::Qpn;
 
 use super::allowance::Allowance;
@@ -21,6 +22,7 @@ use super::path::{Network, Surroundings};
 use super::status;
 use crate::background::Background;
 use crate::engine::{Core, Engine, Watcher};
+use crate::failover::control::{Control, Failover, Shadow};
 use crate::locked::lock;
 use crate::share::Limits;
 
@@ -33,6 +35,7 @@ pub struct Context(Arc<Inner>);
 
 pub(crate) struct Inner {
     // The first to go: their threads end before what they use does.
+    failover: Option<Failover>,
     status: Option<Background>,
     _attendant: Option<Background>,
     _watchers: Vec<Watcher>,
@@ -68,9 +71,10 @@ impl Inner {
         // A NIC works without it.
         let status = status::serve(&engines, &description).ok();
         let _watchers = watchers;
-        let Surroundings { network, company, attendant: _attendant } = around;
+        let Surroundings { network, company, attendant: _attendant, failover } = around;
         let limits = company.as_ref().map(Company::limits).unwrap_or_default();
         Inner {
+            failover,
             status,
             _attendant,
             _watchers,
@@ -87,6 +91,11 @@ impl Inner {
             description,
             rate,
         }
+    }
+
+    /// Whoever sees to the backup, where there is one.
+    pub(crate) fn control(&self) -> Option<&Arc<Control>> {
+        self.failover.as_ref().map(|failover| &failover.control)
     }
 
     pub(crate) fn engines(&self) -> &[Arc<Engine>] {
@@ -255,6 +264,7 @@ impl Context {
         let mut all: Vec<RawFd> = self.0.engines.iter().flat_map(|engine| engine.descriptors()).collect();
         all.push(self.0.events.as_fd().as_raw_fd());
         all.extend(self.0.network.descriptors());
+        all.extend(self.0.failover.iter().flat_map(|failover| failover.descriptors()));
         all.extend(self.0.status.iter().flat_map(|status| status.descriptors()));
         // Queues of one device share some.
         all.sort_unstable();
@@ -279,6 +289,9 @@ impl Context {
         if let Some(company) = self.company() {
             company.leave();
         }
+        if let Some(company) = self.0.failover.as_ref().and_then(|failover| failover.company.as_ref()) {
+            company.leave();
+        }
     }
 
     /// The backend in one line of text: device, mode.
@@ -291,12 +304,9 @@ impl Context {
         self.0.engines.len()
     }
 
-    /// Whether the wire is there.
+    /// Whether the wire is there, be it the backup's.
     pub fn is_up(&self) -> bool {
-        self.0.engines.iter().all(|engine| {
-            let mut core = engine.control();
-            core.nic().is_up() && !core.driver.is_cut()
-        })
+        self.0.engines.iter().all(|engine| engine.control().is_up())
     }
 
     /// Its place on the network, as of now.
@@ -312,6 +322,23 @@ impl Context {
     /// Its addresses: the GID table.
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.port().addresses
+    }
+
+    /// The addresses of its backup; none where there is no backup.
+    pub fn backup_addresses(&self) -> Vec<IpAddr> {
+        let mut core = self.0.engines[0].control();
+        core.dual().backup().map(|nic| nic.port().addresses.clone()).unwrap_or_default()
+    }
+
+    /// What its failover did so far; `None` where there is no backup.
+    pub fn failover_counters(&self) -> Option<FailoverCounters> {
+        let mut sum = None;
+        for engine in &self.0.engines {
+            if let Some(counters) = engine.control().dual().failover_counters() {
+                sum.get_or_insert_with(FailoverCounters::default).add(counters);
+            }
+        }
+        sum
     }
 
     /// The counters so far.
@@ -343,6 +370,9 @@ impl Context {
         let _order = self.0.mirrored();
         let ids: Vec<PdId> = self.0.engines.iter().map(|engine| engine.control().nic().alloc_pd()).collect();
         debug_assert!(ids.iter().all(|&id| id == ids[0]));
+        if let Some(control) = self.0.control() {
+            control.record(Shadow::Pd(ids[0]));
+        }
         ProtectionDomain(Arc::new(Domain { context: Arc::clone(&self.0), id: ids[0] }))
     }
 }
@@ -373,8 +403,10 @@ impl Drop for Domain {
     fn drop(&mut self) {
         let _order = self.context.mirrored();
         for engine in &self.context.engines {
+            let mut core = engine.control();
             // All that is in it keeps it alive, so nothing is.
-            let _ = engine.control().nic().dealloc_pd(self.id);
+            let _ = core.nic().dealloc_pd(self.id);
+            core.dual().forget_pd(self.id);
         }
     }
 }

@@ -10,6 +10,7 @@ use softnic_nic::{Buffer, MrError, Nic, WindowType};
 
 use super::allowance::Permit;
 use super::context::ProtectionDomain;
+use crate::failover::control::Shadow;
 
 /// Registered memory: a buffer that the NIC, and a peer as far as allowed, reads and writes.
 ///
@@ -21,9 +22,12 @@ pub struct MemoryRegion(Arc<Region>);
 struct Region {
     pd: ProtectionDomain,
     buffer: Arc<Buffer>,
+    access: Access,
+    /// It has no memory: it reads as zeros.
+    null: bool,
     key: u32,
     /// Whether the key stands for this: not after it was deregistered, or registered anew as another.
-    registered: AtomicBool,
+    registered: Arc<AtomicBool>,
     permit: Arc<Permit>,
 }
 
@@ -38,6 +42,7 @@ impl Region {
         let mut engines = context.control_all(&order);
         engines.iter_mut().try_for_each(|core| core.nic().check_unbound_mr(self.key))?;
         engines.iter_mut().try_for_each(|core| core.nic().dereg_mr(self.key))?;
+        engines.iter_mut().for_each(|core| core.dual().forget_mr(self.key));
         self.registered.store(false, Ordering::Release);
         Ok(())
     }
@@ -62,6 +67,7 @@ impl Region {
         // What else can be wrong is wrong at the first, before anything changed.
         let pd = pd.map(ProtectionDomain::id);
         engines.iter_mut().try_for_each(|core| core.nic().rereg_mr(self.key, pd, buffer, access))?;
+        engines.iter_mut().for_each(|core| core.dual().forget_mr(self.key));
         self.registered.store(false, Ordering::Release);
         Ok(())
     }
@@ -109,7 +115,7 @@ impl ProtectionDomain {
             |nic| nic.reg_mr(self.id(), buffer, access),
             |nic, key| nic.reg_mr_as(key, self.id(), buffer, access),
         )?;
-        Ok(MemoryRegion::new(self, buffer, key, permit))
+        Ok(MemoryRegion::new(self, buffer, access, false, key, permit))
     }
 
     /// Room for one more region.
@@ -127,7 +133,7 @@ impl ProtectionDomain {
             |nic| nic.alloc_null_mr(self.id(), access),
             |nic, key| nic.alloc_null_mr_as(key, self.id(), access),
         )?;
-        Ok(MemoryRegion::new(self, &Buffer::new(0, 0), key, permit))
+        Ok(MemoryRegion::new(self, &Buffer::new(0, 0), access, true, key, permit))
     }
 
     /// Makes a memory window, to be bound by a work request.
@@ -142,9 +148,21 @@ impl ProtectionDomain {
 }
 
 impl MemoryRegion {
-    fn new(pd: &ProtectionDomain, buffer: &Arc<Buffer>, key: u32, permit: Arc<Permit>) -> MemoryRegion {
-        let (pd, buffer, registered) = (pd.clone(), Arc::clone(buffer), AtomicBool::new(true));
-        MemoryRegion(Arc::new(Region { pd, buffer, key, registered, permit }))
+    /// A region that was just registered. The backup, where there is one, gets one like it.
+    fn new(
+        pd: &ProtectionDomain,
+        buffer: &Arc<Buffer>,
+        access: Access,
+        null: bool,
+        key: u32,
+        permit: Arc<Permit>,
+    ) -> MemoryRegion {
+        let (pd, buffer, registered) = (pd.clone(), Arc::clone(buffer), Arc::new(AtomicBool::new(true)));
+        if let Some(control) = pd.inner().control() {
+            let (live, buffer) = (Arc::clone(&registered), (!null).then(|| Arc::clone(&buffer)));
+            control.record(Shadow::Mr { key, pd: pd.id(), buffer, access, live });
+        }
+        MemoryRegion(Arc::new(Region { pd, buffer, access, null, key, registered, permit }))
     }
 
     /// Deregisters it now, whoever else has a clone: when this returns no engine uses the memory any more.
@@ -172,8 +190,10 @@ impl MemoryRegion {
     ) -> Result<MemoryRegion, (MemoryRegion, MrError)> {
         match self.0.change(pd, buffer, access) {
             Ok(()) => {
+                let null = self.0.null && buffer.is_none();
                 let (pd, buffer) = (pd.unwrap_or(&self.0.pd), buffer.unwrap_or(&self.0.buffer));
-                Ok(MemoryRegion::new(pd, buffer, self.0.key, Arc::clone(&self.0.permit)))
+                let access = access.unwrap_or(self.0.access);
+                Ok(MemoryRegion::new(pd, buffer, access, null, self.0.key, Arc::clone(&self.0.permit)))
             }
             Err(why) => Err((self, why)),
         }

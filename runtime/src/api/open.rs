@@ -1,6 +1,7 @@
 //! Opening a NIC: which device, who runs it, what goes wrong on its wire.
 
 mod attend;
+mod backup;
 mod follow;
 mod memory;
 mod spec;
@@ -13,12 +14,14 @@ use std::sync::{Arc, Mutex};
 use softnic_fault_injector::{Spec, SpecError};
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::{Nic, NicConfig, Owner, Port};
+use softnic_shift::DualNic;
 use softnic_trace::{Level, Log, Trace};
 use softnic_wire::ethernet::{self, MAX_TAGS};
 use softnic_wire::{MacAddr, PathMtu};
 
 use follow::set_link;
 
+pub use backup::{BackupOptions, LineSink};
 pub use spec::{DeviceSpec, DeviceSpecError, OwnAddresses};
 
 use super::company::Company;
@@ -27,8 +30,9 @@ use super::events::{EventSink, Events};
 use super::path::{Network, Surroundings};
 use crate::afxdp::{self, AfXdp, AfXdpError, Device};
 use crate::capture_file::{self, NamedFile};
-use crate::driver::{Driver, DriverError};
+use crate::driver::{Driver, DriverError, DriverPort};
 use crate::engine::{Engine, Io, Mode, Watcher};
+use crate::failover::control::{Control, Failover};
 use crate::host_network::{HostNetwork, HostNetworkError};
 use crate::io::PacketIo;
 use crate::neighbours::Neighbours;
@@ -90,6 +94,8 @@ pub struct OpenOptions {
     pub queues: Option<u32>,
     /// What becomes of packets while the device's link is down.
     pub link_down: LinkDown,
+    /// The second NIC, by which connections go on when this one fails.
+    pub backup: Option<BackupOptions>,
     /// Who is told of every event at once; without it events wait for [`Context::poll_event`].
     pub on_event: Option<EventSink>,
 }
@@ -145,6 +151,24 @@ pub enum OpenError {
     /// The wire in memory has two ends, which are opened together.
     #[error("`mem` joins two NICs of one process and cannot be opened alone")]
     Mem,
+    /// The backup is the same device.
+    #[error("`{0}` cannot be its own backup: take another interface, which does not fail with it")]
+    OwnBackup(String),
+    /// Two NICs on a wire in memory have backups on another one.
+    #[error("`mem` has its backup on `mem`, not on `{0}`")]
+    MemBackup(String),
+    /// Each queue has an engine, and each engine a backup.
+    #[error(
+        "`{backup}` has {theirs} queues and cannot back up one with {ours}: use as many of both (--queues), or `ethtool -L`"
+    )]
+    BackupQueues {
+        /// The backup.
+        backup: String,
+        /// Queues of the device.
+        ours: usize,
+        /// Queues of the backup.
+        theirs: usize,
+    },
     /// The system refused something that every process needs.
     #[error("the system refused a descriptor, a thread or random numbers: {0}{remedy}", remedy = remedy(.0))]
     System(#[from] io::Error),
@@ -202,7 +226,9 @@ impl Context {
     /// # Errors
     /// When it is not there, or may not be used: the error says what to do.
     pub fn open(device: &DeviceSpec, options: &OpenOptions) -> Result<Context, OpenError> {
-        Parts::of(device, options)?.open(options)
+        let parts = Parts::of(device, options)?;
+        let backup = parts.backup(device, options)?;
+        parts.open(backup, options)
     }
 
     /// Two NICs of this process with a wire in memory between them. A SPEC of faults holds for both directions, as independent streams.
@@ -211,7 +237,8 @@ impl Context {
     /// When the system refuses a descriptor or a thread.
     pub fn open_pair(options: [&OpenOptions; 2]) -> Result<[Context; 2], OpenError> {
         let [a, b] = Parts::pair(options[0])?;
-        Ok([a.open(options[0])?, b.open(options[1])?])
+        let [of_a, of_b] = Parts::backups(options)?;
+        Ok([a.open(of_a, options[0])?, b.open(of_b, options[1])?])
     }
 }
 
@@ -322,26 +349,70 @@ impl Parts {
         Ok(Parts { ios, ..self })
     }
 
-    fn open(self, options: &OpenOptions) -> Result<Context, OpenError> {
-        let Parts { ios, port, neighbourhood, company, mut description, rate, link_mtu } = self;
+    /// Splits off the backends.
+    fn take_ios(&mut self, bits: u32) -> Result<Vec<Io>, OpenError> {
+        Ok(Steering::among(std::mem::take(&mut self.ios), bits)?)
+    }
+
+    /// The NIC of one engine among `1 << bits`, and what its queue pairs' numbers say.
+    fn nic(&self, index: u32, bits: u32) -> Result<(Nic, Owner), OpenError> {
+        let config = NicConfig { port: self.port.clone(), payload: PayloadMode::Real };
+        let mut nic = Nic::new(config, Box::new(OsRandom::new()?));
+        nic.set_link_mtu(self.link_mtu);
+        nic.set_link_rate(self.rate);
+        let mut owner = Owner { index, bits };
+        if let Some(company) = &self.company {
+            nic.share_addresses();
+            owner = company.me().owner(index, bits);
+        }
+        Ok((nic, owner))
+    }
+
+    /// The network that a port of the engines is on, and whoever watches the daemon that shares it.
+    fn surround(
+        self,
+        engines: &[Arc<Engine>],
+        events: &Arc<Events>,
+        link_down: LinkDown,
+        number: usize,
+    ) -> Result<Surroundings, OpenError> {
+        let network = match self.neighbourhood {
+            Neighbourhood::Own => Network::Own,
+            Neighbourhood::Here => Network::Here,
+            Neighbourhood::Kernel(host) => {
+                let up = host.interface().up;
+                set_link(engines, events, link_down, number, up);
+                let (host, start) = (Arc::new(Mutex::new(*host)), std::time::Instant::now());
+                let follower = follow::start(&host, start, engines, events, link_down, number)?;
+                Network::Kernel { host, start, follower }
+            }
+        };
+        let attendant = match &self.company {
+            Some(Company::Interface(seat)) => Some(attend::start(seat, engines, number)?),
+            _ => None,
+        };
+        Ok(Surroundings { network, company: self.company, attendant, failover: None })
+    }
+
+    fn open(mut self, mut backup: Option<Parts>, options: &OpenOptions) -> Result<Context, OpenError> {
+        let (mut description, rate) = (self.description.clone(), self.rate);
         let events = Arc::new(Events::new(options.on_event.clone())?);
-        let count = ios.len();
+        let control = options.backup.as_ref().filter(|_| backup.is_some()).map(Control::new).transpose()?;
+        let count = self.ios.len();
         let bits = count.next_power_of_two().trailing_zeros();
         let mut engines = Vec::new();
         let trace = options.trace.as_deref().map(|path| begin_trace(path, &description)).transpose()?;
         let log = options.log.map(|level| Log::to_stderr(level, format!("softnic[{}]", std::process::id())));
         let trace = Trace::join(trace, log);
-        for (index, io) in Steering::among(ios, bits)?.into_iter().enumerate() {
-            let config = NicConfig { port: port.clone(), payload: PayloadMode::Real };
-            let mut nic = Nic::new(config, Box::new(OsRandom::new()?));
-            nic.set_link_mtu(link_mtu);
-            nic.set_link_rate(rate);
-            let mut owner = Owner { index: index as u32, bits };
-            if let Some(company) = &company {
-                nic.share_addresses();
-                owner = company.me().owner(index as u32, bits);
-            }
-            let mut driver = Driver::new(nic, io, Neighbours::new(&port));
+        let mut others = backup.as_mut().map(|backup| backup.take_ios(bits)).transpose()?.into_iter().flatten();
+        for (index, io) in self.take_ios(bits)?.into_iter().enumerate() {
+            let (nic, owner) = self.nic(index as u32, bits)?;
+            let first = DriverPort { number: Nic::WIRE, io, neighbours: Neighbours::new(&self.port) };
+            let (node, further) = match (&backup, others.next()) {
+                (Some(backup), Some(io)) => backup.behind(nic, io, index as u32, bits, options)?,
+                _ => (DualNic::single(nic), Vec::new()),
+            };
+            let mut driver = Driver::with_ports(node, first, further, Some(Nic::LOOPBACK))?;
             if let Some(path) = &options.pcap {
                 record(&mut driver, path, index)?;
             }
@@ -349,7 +420,7 @@ impl Parts {
                 let epoch = driver.epoch();
                 driver.watch(Box::new(trace.observer("", epoch)));
             }
-            engines.push(Arc::new(Engine::new(driver, owner, Arc::clone(&events))?));
+            engines.push(Arc::new(Engine::new(driver, owner, Arc::clone(&events), control.clone())?));
         }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         // The program has a thread, and so has its peer, which is often on the same machine.
@@ -363,22 +434,12 @@ impl Parts {
             let cpu = (!options.cpus.is_empty()).then(|| options.cpus[i % options.cpus.len()]);
             watchers.push(Watcher::start(engine, mode, format!("softnic-{i}"), cpu)?);
         }
-        let network = match neighbourhood {
-            Neighbourhood::Own => Network::Own,
-            Neighbourhood::Here => Network::Here,
-            Neighbourhood::Kernel(host) => {
-                let up = host.interface().up;
-                set_link(&engines, &events, options.link_down, up);
-                let (host, start) = (Arc::new(Mutex::new(*host)), std::time::Instant::now());
-                let follower = follow::start(&host, start, &engines, &events, options.link_down)?;
-                Network::Kernel { host, start, follower }
-            }
-        };
-        let attendant = match &company {
-            Some(Company::Interface(seat)) => Some(attend::start(seat, &engines)?),
-            _ => None,
-        };
-        let around = Surroundings { network, company, attendant };
+        let mut around = self.surround(&engines, &events, options.link_down, Nic::WIRE)?;
+        if let (Some(backup), Some(control)) = (backup, control) {
+            description += &format!(", backup {}", backup.description);
+            let of_backup = backup.surround(&engines, &events, options.link_down, DualNic::BACKUP)?;
+            around.failover = Some(Failover::start(control, &engines, &events, of_backup)?);
+        }
         Ok(Context::from_inner(Inner::new(engines, watchers, inline, events, around, description, rate)))
     }
 }
@@ -390,7 +451,7 @@ fn begin_trace(path: &Path, title: &str) -> Result<Trace, OpenError> {
 }
 
 /// Records an engine's frames: the first one's to the file itself.
-fn record(driver: &mut Driver<Nic, Io>, path: &Path, index: usize) -> Result<(), OpenError> {
+fn record(driver: &mut Driver<DualNic, Io>, path: &Path, index: usize) -> Result<(), OpenError> {
     let path = match index {
         0 => path.to_path_buf(),
         _ => PathBuf::from(format!("{}.{index}", path.display())),
@@ -398,7 +459,7 @@ fn record(driver: &mut Driver<Nic, Io>, path: &Path, index: usize) -> Result<(),
     let failed = |error| OpenError::Capture { path: path.clone(), error };
     let file = NamedFile::create(&path).map_err(failed)?;
     driver.record(Box::new(file)).map_err(|e| match e {
-        DriverError::Capture(error) | DriverError::Io(error) => failed(NamedFile::cause(error)),
+        DriverError::Capture(error) | DriverError::Io { error, .. } => failed(NamedFile::cause(error)),
         other => failed(io::Error::other(other.to_string())),
     })
 }
@@ -466,7 +527,7 @@ mod tests {
                 link_mtu,
             };
             let options = OpenOptions { progress: Some(progress), ..OpenOptions::default() };
-            let context = parts.open(&options).unwrap();
+            let context = parts.open(None, &options).unwrap();
             let (pd, cq) = (context.alloc_pd(), context.create_cq(8).unwrap());
             let qp = pd.create_qp(&super::super::QpOptions::new(QpKind::Rc, &cq)).unwrap();
             qp.init(Access::NONE).unwrap();

@@ -5,13 +5,15 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use softnic_nic::AddressAttr;
+use softnic_nic::{AddressAttr, Nic, Port};
 use softnic_wire::ethernet::{MAX_TAGS, VlanTag};
 use softnic_wire::{MacAddr, PathMtu};
 
 use super::company::Company;
 use super::context::Context;
 use crate::background::Background;
+use crate::engine::Engine;
+use crate::failover::control::Failover;
 use crate::host_network::{HostNetwork, HostNetworkError, HostPath, PathState};
 use crate::locked::lock;
 use crate::neighbours::NeighbourError;
@@ -36,11 +38,13 @@ pub(crate) struct Surroundings {
     pub(crate) company: Option<Company>,
     /// Whoever sees that the interface is not shared any more.
     pub(crate) attendant: Option<Background>,
+    /// The backup's side of all that, where there is one.
+    pub(crate) failover: Option<Failover>,
 }
 
 impl Network {
     /// The descriptors that it holds.
-    pub(super) fn descriptors(&self) -> Vec<RawFd> {
+    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         match self {
             Network::Own | Network::Here => Vec::new(),
             Network::Kernel { host, follower, .. } => [&lock(host).descriptors(), follower.descriptors()].concat(),
@@ -126,53 +130,11 @@ impl Context {
         peer: IpAddr,
         entropy: u32,
     ) -> Result<Option<PeerPath>, PathError> {
-        let port = self.port();
-        // GIDs have IPv4 addresses as IPv6 ones.
-        let peer = peer.to_canonical();
-        let from = match sgid_index {
-            None => None,
-            Some(index) => {
-                let count = port.addresses.len();
-                let &from = port.addresses.get(index).ok_or(PathError::NoSuchGid { index, count })?;
-                if from.is_ipv4() != peer.is_ipv4() {
-                    return Err(PathError::Versions { from, peer });
-                }
-                Some(from)
-            }
-        };
-        let same_version = || port.addresses.iter().position(|a| a.is_ipv4() == peer.is_ipv4());
-        let own = port.addresses.iter().position(|&a| a == peer);
-        if peer.is_multicast() || own.is_some() {
-            let index = sgid_index.or(own).or_else(same_version).ok_or(PathError::NoAddress(peer))?;
-            let attr = AddressAttr { tags: self.tags(), ..AddressAttr::new(peer, port.mac, index, entropy) };
-            return Ok(Some(PeerPath { attr, mtu: port.mtu }));
-        }
-        match &self.inner().network {
-            Network::Kernel { host, start, .. } => {
-                match lock(host).path(softnic_wire::Instant::ZERO + start.elapsed(), peer, from)? {
-                    PathState::Ready(path) => {
-                        Ok(Some(PeerPath { attr: path.attr(entropy), mtu: path.mtu.min(port.mtu) }))
-                    }
-                    PathState::Pending { .. } => Ok(None),
-                }
-            }
-            Network::Here => Err(PathError::Elsewhere(peer)),
-            Network::Own => {
-                let index = sgid_index.or_else(same_version).ok_or(PathError::NoAddress(peer))?;
-                let engine = &self.inner().engines()[0];
-                let mut core = engine.control();
-                // Without a wire not even time passes for those who are asked.
-                if let Some(why) = engine.failure() {
-                    return Err(PathError::Failed(why.into()));
-                }
-                if let Some(mac) = core.driver.mac_of(peer)? {
-                    return Ok(Some(PeerPath { attr: AddressAttr::new(peer, mac, index, entropy), mtu: port.mtu }));
-                }
-                // The question leaves.
-                engine.progress(&mut core);
-                Ok(None)
-            }
-        }
+        self.wire().ask_path(sgid_index, peer, entropy)
+    }
+
+    fn wire(&self) -> Wire<'_> {
+        Wire { engines: self.inner().engines(), network: &self.inner().network, number: Nic::WIRE }
     }
 
     /// The path back to a peer whose frame came from this MAC address; the peer's own MAC address where that is known. Asks for it, and
@@ -207,13 +169,85 @@ impl Context {
     ) -> Option<PeerPath> {
         let port = self.port();
         let index = port.addresses.iter().position(|&a| a == local)?;
-        let attr = AddressAttr { tags: self.tags(), ..AddressAttr::new(peer, mac, index, entropy) };
+        let attr = AddressAttr { tags: self.wire().tags(), ..AddressAttr::new(peer, mac, index, entropy) };
         Some(PeerPath { attr, mtu: port.mtu })
+    }
+}
+
+/// A port of a NIC, and the network that it is on.
+#[derive(Clone, Copy)]
+pub(crate) struct Wire<'a> {
+    pub(crate) engines: &'a [Arc<Engine>],
+    pub(crate) network: &'a Network,
+    /// The port's number at the engines.
+    pub(crate) number: usize,
+}
+
+impl Wire<'_> {
+    /// Its place on the network, as of now.
+    pub(crate) fn port(&self) -> Option<Port> {
+        self.engines[0].control().nic_of(self.number).map(|nic| nic.port().clone())
+    }
+
+    /// [`Context::ask_path`] of the port.
+    pub(crate) fn ask_path(
+        &self,
+        sgid_index: Option<usize>,
+        peer: IpAddr,
+        entropy: u32,
+    ) -> Result<Option<PeerPath>, PathError> {
+        let port = self.port().ok_or(PathError::NoAddress(peer))?;
+        // GIDs have IPv4 addresses as IPv6 ones.
+        let peer = peer.to_canonical();
+        let from = match sgid_index {
+            None => None,
+            Some(index) => {
+                let count = port.addresses.len();
+                let &from = port.addresses.get(index).ok_or(PathError::NoSuchGid { index, count })?;
+                if from.is_ipv4() != peer.is_ipv4() {
+                    return Err(PathError::Versions { from, peer });
+                }
+                Some(from)
+            }
+        };
+        let same_version = || port.addresses.iter().position(|a| a.is_ipv4() == peer.is_ipv4());
+        let own = port.addresses.iter().position(|&a| a == peer);
+        if peer.is_multicast() || own.is_some() {
+            let index = sgid_index.or(own).or_else(same_version).ok_or(PathError::NoAddress(peer))?;
+            let attr = AddressAttr { tags: self.tags(), ..AddressAttr::new(peer, port.mac, index, entropy) };
+            return Ok(Some(PeerPath { attr, mtu: port.mtu }));
+        }
+        match self.network {
+            Network::Kernel { host, start, .. } => {
+                match lock(host).path(softnic_wire::Instant::ZERO + start.elapsed(), peer, from)? {
+                    PathState::Ready(path) => {
+                        Ok(Some(PeerPath { attr: path.attr(entropy), mtu: path.mtu.min(port.mtu) }))
+                    }
+                    PathState::Pending { .. } => Ok(None),
+                }
+            }
+            Network::Here => Err(PathError::Elsewhere(peer)),
+            Network::Own => {
+                let index = sgid_index.or_else(same_version).ok_or(PathError::NoAddress(peer))?;
+                let engine = &self.engines[0];
+                let mut core = engine.control();
+                // Without a wire not even time passes for those who are asked.
+                if let Some(why) = engine.failure() {
+                    return Err(PathError::Failed(why.into()));
+                }
+                if let Some(mac) = core.driver.mac_of_at(self.number, peer)? {
+                    return Ok(Some(PeerPath { attr: AddressAttr::new(peer, mac, index, entropy), mtu: port.mtu }));
+                }
+                // The question leaves.
+                engine.progress(&mut core);
+                Ok(None)
+            }
+        }
     }
 
     /// The VLAN tags of its frames, from outside in.
     fn tags(&self) -> [Option<VlanTag>; MAX_TAGS] {
-        match &self.inner().network {
+        match self.network {
             Network::Kernel { host, .. } => lock(host).tags(),
             Network::Own | Network::Here => Default::default(),
         }

@@ -27,6 +27,7 @@ use super::context::ProtectionDomain;
 use super::path::PeerPath;
 use super::shared_receive_queue::SharedReceiveQueue;
 use crate::engine::{Engine, PostedRecv, PostedSend, Target, WorkQueue};
+use crate::failover::control::Shadow;
 use crate::locked::lock;
 
 /// The attributes of a new queue pair.
@@ -175,7 +176,7 @@ impl Drop for Pair {
         self.engine.settle(&mut core, Some(self.qpn));
         core.remove_work(self.index);
         // It exists: nobody else destroys it.
-        let _ = core.nic().destroy_qp(self.qpn);
+        let _ = core.dual().destroy_qp(self.qpn);
     }
 }
 
@@ -213,12 +214,12 @@ impl ProtectionDomain {
             return Err(ObjectError::NoNumbers);
         }
         let mut core = engine.control();
-        let qpn = core.nic().create_qp(&init)?;
+        let qpn = core.dual().create_qp(&init)?;
         if kind.is_connected() {
             core.nic().set_congestion_control(qpn, cc.make(context.rate, LATE))?;
         }
         if let Some(Err(error)) = auth.as_ref().map(|secret| core.nic().authenticate(qpn, secret)) {
-            let _ = core.nic().destroy_qp(qpn);
+            let _ = core.dual().destroy_qp(qpn);
             return Err(error);
         }
         let (send_rules, recv_rules) = core.nic().rules(qpn).ok_or(ObjectError::NoSuchQp)?;
@@ -226,10 +227,16 @@ impl ProtectionDomain {
         let (recvs, recvs_out) = ring(caps.max_recv_wr as usize);
         let rung = Arc::new(Rung::new());
         let cqs = Some((send_cq.id(), recv_cq.id()));
-        let queue =
-            WorkQueue { target: Target::Qp(qpn), sends: sends_out, recvs: recvs_out, rung: Arc::clone(&rung), cqs };
+        let queue = WorkQueue {
+            target: Target::Qp(qpn),
+            connection: core.dual().connection(qpn),
+            sends: sends_out,
+            recvs: recvs_out,
+            rung: Arc::clone(&rung),
+            cqs,
+        };
         let Some(index) = core.add_work(queue) else {
-            let _ = core.nic().destroy_qp(qpn);
+            let _ = core.dual().destroy_qp(qpn);
             return Err(ObjectError::NoNumbers);
         };
         drop(core);
@@ -264,12 +271,12 @@ impl QueuePair {
 
     /// The state it is in.
     pub fn state(&self) -> QpState {
-        self.0.engine.control().nic().qp_state(self.0.qpn).unwrap_or(QpState::Reset)
+        self.0.engine.control().dual().query_qp(self.0.qpn).map_or(QpState::Reset, |(state, _)| state)
     }
 
     /// All attributes that were set.
     pub fn query(&self) -> QpAttr {
-        self.0.engine.control().nic().query_qp(self.0.qpn).map(|(_, attr)| attr).unwrap_or_default()
+        self.0.engine.control().dual().query_qp(self.0.qpn).map(|(_, attr)| attr).unwrap_or_default()
     }
 
     /// What its requests are sent by, where Selective Repeat or LoWAR was wished for; `None` for others. A peer that has it answers within a
@@ -297,8 +304,10 @@ impl QueuePair {
         if matches!(attr.state, Some(QpState::Reset | QpState::Error)) {
             self.0.engine.settle(&mut core, Some(self.0.qpn));
         }
-        core.nic().modify_qp(self.0.qpn, attr)?;
-        let posts = match core.nic().qp_state(self.0.qpn) {
+        let (now, before) = (core.driver.now(), core.nic().qp_state(self.0.qpn));
+        core.dual().modify_qp(now, self.0.qpn, attr)?;
+        let state = core.dual().query_qp(self.0.qpn).map(|(state, _)| state);
+        let posts = match state {
             None | Some(QpState::Reset) => {
                 core.forget_work_of(self.0.index);
                 for cq in [&self.0.options.send_cq, &self.0.options.recv_cq] {
@@ -316,6 +325,13 @@ impl QueuePair {
         }
         // What is flushed need not wait until a frame comes in.
         core.hand_out();
+        drop(core);
+        if (before, state) == (Some(QpState::ReadyToReceive), Some(QpState::ReadyToSend))
+            && self.0.options.kind != QpKind::Gsi
+            && let Some(control) = self.0.pd.inner().control()
+        {
+            control.record(Shadow::Protect { engine: Arc::clone(&self.0.engine), qpn: self.0.qpn });
+        }
         Ok(())
     }
 

@@ -63,8 +63,14 @@ impl ProtectionDomain {
         let (recvs, recvs_out) = ring(max_wr as usize);
         let rung = Arc::new(Rung::new());
         let (_, sends) = ring(1);
-        let queue =
-            WorkQueue { target: Target::Srq(at_engine), sends, recvs: recvs_out, rung: Arc::clone(&rung), cqs: None };
+        let queue = WorkQueue {
+            target: Target::Srq(at_engine),
+            connection: None,
+            sends,
+            recvs: recvs_out,
+            rung: Arc::clone(&rung),
+            cqs: None,
+        };
         let Some(index) = core.add_work(queue) else {
             let _ = core.nic().destroy_srq(at_engine);
             return Err(ObjectError::NoNumbers);

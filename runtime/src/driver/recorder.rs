@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use softnic_nic::Nic;
 use softnic_pcaps::{PcapWriter, Timestamp};
+use softnic_shift::DualNic;
 use softnic_trace::Observer;
 use softnic_wire::{Instant, TxFrame};
 
@@ -11,27 +11,32 @@ use super::DriverError;
 
 /// Is shown each frame of a Node, and the Node itself when all frames of a batch are done.
 pub(crate) trait Watch<N>: Send {
-    /// The Node is about to take a frame.
-    fn received(&mut self, now: Instant, node: &N, frame: &[u8]);
-    /// The Node has written a frame.
-    fn sent(&mut self, now: Instant, node: &N, frame: &[u8]);
+    /// The Node is about to take a frame, at a port.
+    fn received(&mut self, now: Instant, node: &N, port: usize, frame: &[u8]);
+    /// The Node has written a frame, for a port.
+    fn sent(&mut self, now: Instant, node: &N, port: usize, frame: &[u8]);
     /// The Node is done with what was given to it.
     fn settled(&mut self, now: Instant, node: &N);
     /// What is kept back is written out; the first error since the last call.
     fn flush(&mut self) -> io::Result<()>;
 }
 
-impl Watch<Nic> for Observer {
-    fn received(&mut self, now: Instant, node: &Nic, frame: &[u8]) {
-        Observer::received(self, now, node, frame);
+/// A trace is of the queue pairs that programs know: those of the default NIC. A backup counts its own from the same numbers on.
+impl Watch<DualNic> for Observer {
+    fn received(&mut self, now: Instant, node: &DualNic, port: usize, frame: &[u8]) {
+        if port != DualNic::BACKUP {
+            Observer::received(self, now, &node.nic, frame);
+        }
     }
 
-    fn sent(&mut self, now: Instant, node: &Nic, frame: &[u8]) {
-        Observer::sent(self, now, node, frame);
+    fn sent(&mut self, now: Instant, node: &DualNic, port: usize, frame: &[u8]) {
+        if port != DualNic::BACKUP {
+            Observer::sent(self, now, &node.nic, frame);
+        }
     }
 
-    fn settled(&mut self, now: Instant, node: &Nic) {
-        Observer::settled(self, now, node);
+    fn settled(&mut self, now: Instant, node: &DualNic) {
+        Observer::settled(self, now, &node.nic);
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -60,18 +65,18 @@ impl<'a, N> Recorder<'a, N> {
 
     /// A frame that the Node is about to take.
     #[inline]
-    pub(super) fn received(&mut self, now: Instant, node: &N, frame: &[u8]) {
+    pub(super) fn received(&mut self, now: Instant, node: &N, port: usize, frame: &[u8]) {
         if self.shown.is_some() {
             self.write(now, frame);
             if let Some(watch) = self.watch() {
-                watch.received(now, node, frame);
+                watch.received(now, node, port, frame);
             }
         }
     }
 
     /// A frame that the Node has written, which may lie in two pieces: these are joined in `scratch`.
     #[inline]
-    pub(super) fn sent(&mut self, now: Instant, node: &N, tx: &TxFrame<'_>, scratch: &mut [u8]) {
+    pub(super) fn sent(&mut self, now: Instant, node: &N, port: usize, tx: &TxFrame<'_>, scratch: &mut [u8]) {
         if self.shown.is_none() {
             return;
         }
@@ -84,21 +89,21 @@ impl<'a, N> Recorder<'a, N> {
                 joined
             }
         };
-        self.sent_whole(now, node, frame);
+        self.sent_whole(now, node, port, frame);
     }
 
     /// The same of one that lies in one piece.
-    pub(super) fn sent_whole(&mut self, now: Instant, node: &N, frame: &[u8]) {
+    pub(super) fn sent_whole(&mut self, now: Instant, node: &N, port: usize, frame: &[u8]) {
         self.write(now, frame);
         if let Some(watch) = self.watch() {
-            watch.sent(now, node, frame);
+            watch.sent(now, node, port, frame);
         }
     }
 
     /// A frame that was shown when the Node wrote it comes back to the Node.
-    pub(super) fn received_back(&mut self, now: Instant, node: &N, frame: &[u8]) {
+    pub(super) fn received_back(&mut self, now: Instant, node: &N, port: usize, frame: &[u8]) {
         if let Some(watch) = self.watch() {
-            watch.received(now, node, frame);
+            watch.received(now, node, port, frame);
         }
     }
 

@@ -157,10 +157,10 @@ fn whoever_gives_work_is_asked_again_before_each_frame_that_came_in() {
 fn while_the_link_is_down_frames_are_taken_and_lost() {
     let port = Port { mac: MacAddr([2; 6]), addresses: Vec::new(), mtu: PathMtu::B1024 };
     let mut driver = Driver::new(Once(None), Narrow { full: true }, Neighbours::new(&port));
-    driver.set_cut(true);
+    driver.set_cut(softnic_nic::Nic::WIRE, true);
     assert!(driver.step().unwrap(), "the backend, which has no room, is not asked");
     assert!(driver.node.0.is_some());
-    driver.set_cut(false);
+    driver.set_cut(softnic_nic::Nic::WIRE, false);
     driver.node.0 = None;
     assert!(!driver.step().unwrap() && driver.node.0.is_none());
 }

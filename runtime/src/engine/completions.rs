@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use softnic_nic::Notify;
 use softnic_nic::transports::{Completion, CqId, Status};
-use softnic_nic::{Nic, Notify};
+use softnic_shift::DualNic;
 use softnic_sync::cq_arm::Batch;
 use softnic_sync::ring::Producer;
 
@@ -56,24 +57,24 @@ impl Completions {
     /// The queues that have no room now. A program that takes a completion and posts the next work request behind it is not kept waiting
     /// by how full its queue was before: what comes in next may be for that work request.
     #[inline]
-    pub(super) fn still_full(&mut self, nic: &mut Nic) -> &[CqId] {
+    pub(super) fn still_full(&mut self, node: &mut DualNic) -> &[CqId] {
         for i in (0..self.full.len()).rev() {
             let id = self.full.swap_remove(i);
-            self.hand_out_of(nic, id);
+            self.hand_out_of(node, id);
         }
         &self.full
     }
 
     /// Hands all completions to the program, as far as there is room.
     #[inline]
-    pub(super) fn hand_out(&mut self, nic: &mut Nic) {
-        self.still_full(nic);
-        while let Some(id) = nic.poll_completion_event() {
-            self.hand_out_of(nic, id);
+    pub(super) fn hand_out(&mut self, node: &mut DualNic) {
+        self.still_full(node);
+        while let Some(id) = node.nic.poll_completion_event() {
+            self.hand_out_of(node, id);
         }
     }
 
-    fn hand_out_of(&mut self, nic: &mut Nic, id: CqId) {
+    fn hand_out_of(&mut self, node: &mut DualNic, id: CqId) {
         let Some(Some(out)) = self.cqs.get_mut(id.0 as usize) else { return };
         let mut batch = Batch { first: out.ring.written(), solicited: None };
         loop {
@@ -81,7 +82,7 @@ impl Completions {
                 self.full.push(id);
                 break;
             }
-            match nic.poll_cq(id) {
+            match node.poll_cq(id) {
                 Ok(Some(completion)) => {
                     let solicited = completion.solicited || completion.status != Status::Success;
                     // There is room: just looked.
@@ -91,7 +92,7 @@ impl Completions {
                     }
                 }
                 Ok(None) => {
-                    let _ = nic.req_notify_cq(id, Notify::Next);
+                    let _ = node.nic.req_notify_cq(id, Notify::Next);
                     break;
                 }
                 Err(_) => {

@@ -225,6 +225,7 @@ mod tests {
 
     use softnic_nic::transports::qp::PayloadMode;
     use softnic_nic::{Nic, NicConfig, Owner, Port};
+    use softnic_shift::DualNic;
     use softnic_wire::{MacAddr, PathMtu};
 
     use super::*;
@@ -247,8 +248,8 @@ mod tests {
         let port = Port { mac: MacAddr([2; 6]), addresses, mtu: PathMtu::B1024 };
         let config = NicConfig { port: port.clone(), payload: PayloadMode::Real };
         let nic = Nic::new(config, Box::new(OsRandom::new().unwrap()));
-        let driver = Driver::new(nic, Box::new(wire) as Io, Neighbours::new(&port));
-        (Engine::new(driver, Owner::default(), Arc::new(Events::new(None).unwrap())).unwrap(), peer)
+        let driver = Driver::new(DualNic::single(nic), Box::new(wire) as Io, Neighbours::new(&port));
+        (Engine::new(driver, Owner::default(), Arc::new(Events::new(None).unwrap()), None).unwrap(), peer)
     }
 
     /// The scheduling class of a thread, by its folder in /proc.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use softnic_nic::Nic;
 use softnic_nic::transports::{CqId, PostError, SrqId};
+use softnic_shift::DualNic;
 use softnic_sync::doorbell::{Doorbells, Rung};
 use softnic_sync::ring::Consumer;
 use softnic_wire::{Instant, Qpn};
@@ -20,6 +20,8 @@ pub(crate) enum Target {
 /// The engine's end of a queue of work requests.
 pub(crate) struct WorkQueue {
     pub(crate) target: Target,
+    /// The connection that it is ([`DualNic::connection`]), where there is a backup.
+    pub(crate) connection: Option<usize>,
     pub(crate) sends: Consumer<PostedSend>,
     pub(crate) recvs: Consumer<PostedRecv>,
     pub(crate) rung: Arc<Rung>,
@@ -88,28 +90,28 @@ impl Work {
 
     /// Takes over the work of the queues that rang, and of those that had to wait; whether there was any. Of completion queues that are
     /// `full` nothing more is begun.
-    pub(super) fn take(&mut self, nic: &mut Nic, now: Instant, full: &[CqId], doorbells: &Doorbells) -> bool {
+    pub(super) fn take(&mut self, node: &mut DualNic, now: Instant, full: &[CqId], doorbells: &Doorbells) -> bool {
         let mut taken = false;
         // From the end: what has to wait again is put behind those that are still to come.
         for i in (0..self.stalled.len()).rev() {
             let index = self.stalled.swap_remove(i);
-            taken |= self.take_of(index, nic, now, full);
+            taken |= self.take_of(index, node, now, full);
         }
         while let Some(index) = doorbells.next() {
-            taken |= self.take_of(index, nic, now, full);
+            taken |= self.take_of(index, node, now, full);
         }
         taken
     }
 
     /// Takes over the work of all queues, rung or not.
-    pub(super) fn take_all(&mut self, nic: &mut Nic, now: Instant, full: &[CqId]) {
+    pub(super) fn take_all(&mut self, node: &mut DualNic, now: Instant, full: &[CqId]) {
         for index in 0..self.queues.len() {
-            self.take_of(index as u32, nic, now, full);
+            self.take_of(index as u32, node, now, full);
         }
     }
 
     /// Takes over the work of one queue: when it rang, and before its queue pair changes its state. Whether there was any.
-    pub(super) fn take_of(&mut self, index: u32, nic: &mut Nic, now: Instant, full: &[CqId]) -> bool {
+    pub(super) fn take_of(&mut self, index: u32, node: &mut DualNic, now: Instant, full: &[CqId]) -> bool {
         let Some(Some(queue)) = self.queues.get_mut(index as usize) else { return false };
         queue.rung.answer();
         let (mut any, mut no_room) = (false, false);
@@ -124,25 +126,32 @@ impl Work {
                 true
             }
         };
-        let target = queue.target;
-        let recv = |wr: &PostedRecv, nic: &mut Nic| match target {
-            Target::Qp(qpn) => nic.post_checked_recv(qpn, &wr.wr()),
-            Target::Srq(srq) => nic.post_checked_srq_recv(srq, &wr.wr()),
+        let (target, connection) = (queue.target, queue.connection);
+        let recv = |wr: &PostedRecv, node: &mut DualNic| match (target, connection) {
+            (_, Some(at)) => node.post_recv_at(at, &wr.wr()),
+            (Target::Qp(qpn), None) => node.nic.post_checked_recv(qpn, &wr.wr()),
+            (Target::Srq(srq), None) => node.nic.post_checked_srq_recv(srq, &wr.wr()),
         };
         // A program that posts as long as there is room, and takes completions later, must not lose any: work waits in its ring until
         // they are taken. What was begun before finds room in the NIC's own queue.
         let waits = queue.cqs.map_or([false; 2], |(send, recv)| [send, recv].map(|cq| full.contains(&cq)));
-        while !waits[1] && queue.recvs.peek(|wr| taken(recv(wr, nic))) == Some(true) {
+        while !waits[1] && queue.recvs.peek(|wr| taken(recv(wr, node))) == Some(true) {
             queue.recvs.pop();
         }
         if let Target::Qp(qpn) = target {
             let mut rang = false;
-            while !waits[0] && queue.sends.peek(|wr| taken(nic.write_checked_send(qpn, &wr.wr()))) == Some(true) {
+            let send = |wr: &PostedSend, node: &mut DualNic| match connection {
+                None => node.nic.write_checked_send(qpn, &wr.wr()),
+                Some(at) => node.write_send(at, &wr.wr()),
+            };
+            while !waits[0] && queue.sends.peek(|wr| taken(send(wr, node))) == Some(true) {
                 queue.sends.pop();
                 rang = true;
             }
-            if rang {
-                nic.ring_doorbell(now, qpn);
+            match connection {
+                _ if !rang => {}
+                None => node.nic.ring_doorbell(now, qpn),
+                Some(at) => node.ring_doorbell(now, at),
             }
         }
         if (no_room || waits != [false; 2]) && !self.stalled.contains(&index) {

@@ -11,8 +11,8 @@ use crate::share::Seat;
 /// How often to look for a new daemon.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Starts the thread that watches.
-pub(super) fn start(seat: &Arc<Seat>, engines: &[Arc<Engine>]) -> io::Result<Background> {
+/// Starts the thread that watches, for a port of the engines.
+pub(super) fn start(seat: &Arc<Seat>, engines: &[Arc<Engine>], number: usize) -> io::Result<Background> {
     let (seat, engines) = (Arc::clone(seat), engines.to_vec());
     Background::start("softnic-shared", move |stop| {
         while !stop.is_told() {
@@ -24,7 +24,7 @@ pub(super) fn start(seat: &Arc<Seat>, engines: &[Arc<Engine>]) -> io::Result<Bac
             }
             if !seat.has_device() {
                 let why = format!("{} is not shared any more", seat.interface());
-                engines.iter().for_each(|engine| engine.give_up(&mut engine.control(), &why));
+                engines.iter().for_each(|engine| engine.lose_port(&mut engine.control(), number, &why));
                 return;
             }
             seat.look_for_daemon();

@@ -5,23 +5,27 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use softnic_nic::transports;
+use softnic_nic::{Nic, transports};
+use softnic_shift::DualNic;
 use softnic_wire::ethernet;
+use softnic_wire::failover::Side;
 
 use super::{LinkDown, link_mtu_of, mtu_of};
 use crate::api::events::Events;
 use crate::background::Background;
 use crate::engine::Engine;
 use crate::host_network::{Event, HostNetwork, path_mtu};
+use crate::io::PacketIo;
 use crate::locked::lock;
 
-/// Starts the thread that follows.
+/// Starts the thread that follows, for a port of the engines.
 pub(super) fn start(
     host: &Arc<Mutex<HostNetwork>>,
     start: Instant,
     engines: &[Arc<Engine>],
     events: &Arc<Events>,
     link_down: LinkDown,
+    number: usize,
 ) -> io::Result<Background> {
     let changes = lock(host).as_fd().try_clone_to_owned()?;
     let fd = changes.as_raw_fd();
@@ -32,7 +36,7 @@ pub(super) fn start(
             let timeout = {
                 let mut host = lock(&host);
                 host.handle_timeout(now());
-                follow(&mut host, &engines, &events, link_down);
+                follow(&mut host, &engines, &events, link_down, number);
                 host.poll_timeout().map(|at| at.saturating_since(now()))
             };
             stop.wait(&changes, timeout);
@@ -42,51 +46,69 @@ pub(super) fn start(
 }
 
 /// Tells the engines what changed, and then the program: it finds all engines as they are told to it.
-fn follow(host: &mut HostNetwork, engines: &[Arc<Engine>], events: &Events, link_down: LinkDown) {
+fn follow(host: &mut HostNetwork, engines: &[Arc<Engine>], events: &Events, link_down: LinkDown, number: usize) {
     // An error is the kernel's refusal to tell; what is known stays.
     while let Ok(Some(event)) = host.poll_event() {
         match event {
-            Event::LinkUp => set_link(engines, events, link_down, true),
-            Event::LinkDown => set_link(engines, events, link_down, false),
+            Event::LinkUp => set_link(engines, events, link_down, number, true),
+            Event::LinkDown => set_link(engines, events, link_down, number, false),
             Event::Gone => {
                 let why = format!("the interface {} is gone", host.interface().name);
-                engines.iter().for_each(|engine| engine.give_up(&mut engine.control(), &why));
+                engines.iter().for_each(|engine| engine.lose_port(&mut engine.control(), number, &why));
             }
             Event::AddressesChanged => {
-                engines.iter().for_each(|engine| engine.control().nic().set_addresses(host.addresses().to_vec()));
-                events.push(transports::Event::GidChange);
+                for engine in engines {
+                    let mut core = engine.control();
+                    core.nic_of(number).into_iter().for_each(|nic| nic.set_addresses(host.addresses().to_vec()));
+                }
+                if number == Nic::WIRE {
+                    events.push(transports::Event::GidChange);
+                }
             }
-            Event::MtuChanged(mtu) => set_mtu(engines, mtu),
+            Event::MtuChanged(mtu) => set_mtu(engines, number, mtu),
             Event::MacChanged(_) | Event::NeighbourChanged { .. } | Event::RoutesChanged => {}
         }
     }
 }
 
-/// The link is there, or gone. An engine that failed stays down.
-pub(super) fn set_link(engines: &[Arc<Engine>], events: &Events, link_down: LinkDown, up: bool) {
+/// The link of a port is there, or gone. An engine that failed stays down, and so does a port that did.
+pub(super) fn set_link(engines: &[Arc<Engine>], events: &Events, link_down: LinkDown, number: usize, up: bool) {
+    let mut has_backup = false;
     for engine in engines.iter().filter(|engine| engine.failure().is_none()) {
         let mut core = engine.control();
+        has_backup |= core.has_backup();
+        if core.driver.io_of(number).is_none() {
+            continue;
+        }
         match link_down {
-            LinkDown::Lose => core.driver.set_cut(!up),
-            LinkDown::Wait => core.nic().set_link(up),
+            LinkDown::Lose => {
+                core.driver.set_cut(number, !up);
+                let side = if number == DualNic::BACKUP { Side::Backup } else { Side::Default };
+                core.dual().set_port(side, up);
+            }
+            LinkDown::Wait => core.nic_of(number).into_iter().for_each(|nic| nic.set_link(up)),
         }
         drop(core);
         // What was to be sent and waited for the link.
         engine.wake();
     }
-    events.port(up && engines.iter().all(|engine| engine.failure().is_none()));
+    // With a backup the engines say when no port is left.
+    if !has_backup {
+        events.port(up && engines.iter().all(|engine| engine.failure().is_none()));
+    }
 }
 
 /// The interface has another MTU: new connections are made with it, as far as the memory for frames allows. One that is too short for any
 /// packet changes nothing, and packets are lost.
-fn set_mtu(engines: &[Arc<Engine>], mtu: u32) {
+fn set_mtu(engines: &[Arc<Engine>], number: usize, mtu: u32) {
     for engine in engines {
         let mut core = engine.control();
-        let longest = core.driver.ios().map(|io| io.max_frame()).min().unwrap_or(0);
-        if let (Some(of_interface), Some(of_frames)) = (path_mtu(mtu), mtu_of(longest)) {
-            core.nic().set_mtu(of_interface.min(of_frames));
+        let longest = core.driver.io_of(number).map_or(0, |io| io.max_frame());
+        if let (Some(of_interface), Some(of_frames), Some(nic)) = (path_mtu(mtu), mtu_of(longest), core.nic_of(number))
+        {
+            nic.set_mtu(of_interface.min(of_frames));
             let fits = mtu as usize + ethernet::LEN <= longest;
-            core.nic().set_link_mtu(if fits { mtu } else { link_mtu_of(longest) });
+            nic.set_link_mtu(if fits { mtu } else { link_mtu_of(longest) });
         }
     }
 }

@@ -51,6 +51,13 @@ impl OwnAddresses {
         let v6 = IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(n)]);
         OwnAddresses { mac: mac_for(&[v4]), addresses: vec![v4, v6] }
     }
+
+    /// Those of its backup, on another such wire.
+    pub fn of_backup(n: u8) -> OwnAddresses {
+        let v4 = IpAddr::from([10, 0, 1, n]);
+        let v6 = IpAddr::from([0xfd00, 0, 0, 1, 0, 0, 0, u16::from(n)]);
+        OwnAddresses { mac: mac_for(&[v4]), addresses: vec![v4, v6] }
+    }
 }
 
 /// A locally administered MAC address.

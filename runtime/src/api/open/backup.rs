@@ -1,0 +1,122 @@
+//! The second NIC of a NIC that has a backup: how it is opened, and its place behind the first.
+
+use std::fmt;
+use std::sync::Arc;
+
+use softnic_fault_injector::Spec;
+use softnic_nic::Nic;
+use softnic_shift::{Config, DualNic, Times};
+
+use super::{DeviceSpec, OpenError, OpenOptions, Parts};
+use crate::OsRandom;
+use crate::driver::DriverPort;
+use crate::engine::Io;
+use crate::neighbours::Neighbours;
+
+/// The backup of a NIC. Reliable connections without a shared receive queue, whose peer has a backup, too, go on there when the NIC, its link,
+/// its switch or the peer's NIC fails, and return when that is over.
+#[derive(Debug, Clone)]
+pub struct BackupOptions {
+    /// Its device.
+    pub device: DeviceSpec,
+    /// Faults on its wire, as [`OpenOptions::fault`] has them.
+    pub faults: Option<Spec>,
+    /// How long connections wait for what.
+    pub times: Times,
+    /// Who is told of each change; by default stderr.
+    pub on_change: Option<LineSink>,
+}
+
+impl BackupOptions {
+    /// A backup on a device, with the usual times.
+    pub fn new(device: DeviceSpec) -> BackupOptions {
+        BackupOptions { device, faults: None, times: Times::default(), on_change: None }
+    }
+}
+
+/// Receives lines for people, by calls from a thread of the NIC's own.
+#[derive(Clone)]
+pub struct LineSink(Arc<dyn Fn(&str) + Send + Sync>);
+
+impl LineSink {
+    /// Calls `say` with each line.
+    pub fn new(say: impl Fn(&str) + Send + Sync + 'static) -> LineSink {
+        LineSink(Arc::new(say))
+    }
+
+    pub(crate) fn say(&self, line: &str) {
+        (self.0)(line);
+    }
+}
+
+impl fmt::Debug for LineSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LineSink")
+    }
+}
+
+/// The interface of a device that has one.
+fn interface(device: &DeviceSpec) -> Option<&str> {
+    match device {
+        DeviceSpec::AfXdp { interface } | DeviceSpec::Shared { interface } => Some(interface),
+        DeviceSpec::Mem | DeviceSpec::Shm(_) | DeviceSpec::Dgram { .. } => None,
+    }
+}
+
+impl Parts {
+    /// The backup that is asked for, of a NIC on this device.
+    pub(super) fn backup(&self, device: &DeviceSpec, options: &OpenOptions) -> Result<Option<Parts>, OpenError> {
+        let Some(backup) = &options.backup else { return Ok(None) };
+        let same_interface = interface(device).is_some() && interface(device) == interface(&backup.device);
+        if same_interface || *device == backup.device {
+            return Err(OpenError::OwnBackup(device.to_string()));
+        }
+        self.backed_by(&backup.device, options).map(Some)
+    }
+
+    /// A device as the backup of this one.
+    fn backed_by(&self, device: &DeviceSpec, options: &OpenOptions) -> Result<Parts, OpenError> {
+        let fault = options.backup.as_ref().and_then(|backup| backup.faults.clone());
+        let options = OpenOptions { fault, queues: Some(self.ios.len() as u32), ..options.clone() };
+        let parts = Parts::of(device, &options)?;
+        match parts.ios.len() == self.ios.len() {
+            true => Ok(parts),
+            false => Err(OpenError::BackupQueues {
+                backup: device.to_string(),
+                ours: self.ios.len(),
+                theirs: parts.ios.len(),
+            }),
+        }
+    }
+
+    /// The backups of two NICs with a wire in memory between them: another such wire, with the faults of the first that asks for it.
+    pub(super) fn backups(options: [&OpenOptions; 2]) -> Result<[Option<Parts>; 2], OpenError> {
+        let asked = options.map(|options| options.backup.as_ref());
+        let ([Some(first), _] | [None, Some(first)]) = asked else { return Ok([None, None]) };
+        if let Some(other) = asked.into_iter().flatten().find(|backup| backup.device != DeviceSpec::Mem) {
+            return Err(OpenError::MemBackup(other.device.to_string()));
+        }
+        let [a, b] = Parts::backup_pair(options[0], first)?;
+        Ok([asked[0].map(|_| a), asked[1].map(|_| b)])
+    }
+
+    /// Puts the backup's NIC of one engine behind the first, with its wire.
+    pub(super) fn behind(
+        &self,
+        nic: Nic,
+        io: Io,
+        index: u32,
+        bits: u32,
+        options: &OpenOptions,
+    ) -> Result<(DualNic, Vec<DriverPort<Io>>), OpenError> {
+        let (mut backup, owner) = self.nic(index, bits)?;
+        backup.set_owner(owner);
+        let times = options.backup.as_ref().map(|backup| backup.times).unwrap_or_default();
+        let node = DualNic::new(nic, backup, Config { times }, Box::new(OsRandom::new()?));
+        let port = DriverPort { number: DualNic::BACKUP, io, neighbours: Neighbours::new(&self.port) };
+        Ok((node, vec![port]))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,335 @@
+//! The control thread of a NIC with a backup: domains, regions and connections of the NIC get their shadows at the backup there, in the
+//! background, so that no verb waits for it (SHIFT §4.2).
+//!
+//! Whatever needs the peer is not waited for here either: two ends meet in the engines, each connection by itself, and paths to peers are asked
+//! for all at a time. So nothing in the list waits behind something that cannot be done yet (appendix B.1).
+
+use std::collections::HashSet;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use softnic_nic::transports::Event;
+use softnic_nic::transports::memory::{Access, PdId};
+use softnic_nic::{Buffer, MrError};
+use softnic_shift::{DualNic, Notice, ProtectError, Reason, Refusal, Request};
+use softnic_wire::failover::Side;
+use softnic_wire::{Path, Qpn};
+
+use crate::api::company::Company;
+use crate::api::events::Events;
+use crate::api::open::{BackupOptions, LineSink};
+use crate::api::path::{Network, Surroundings, Wire};
+use crate::background::{Background, Stop};
+use crate::engine::Engine;
+use crate::locked::lock;
+use crate::wake::Wake;
+
+/// How soon to look again for what could not be done: a path whose next hop has not answered, a key that another region has.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Something of the NIC that the backup is to have, too. What goes is taken from the backup at once, by whoever takes it from the NIC.
+pub(crate) enum Shadow {
+    /// A protection domain.
+    Pd(PdId),
+    /// A region; without a buffer one that reads as zeros.
+    Mr {
+        key: u32,
+        pd: PdId,
+        buffer: Option<Arc<Buffer>>,
+        access: Access,
+        /// Whether it is still registered. Changes only while its owner has all engines.
+        live: Arc<AtomicBool>,
+    },
+    /// A queue pair that became ready to send.
+    Protect { engine: Arc<Engine>, qpn: Qpn },
+}
+
+/// The list of what is to be done.
+pub(crate) struct Control {
+    list: Mutex<List>,
+    wake: Wake,
+    lines: Option<LineSink>,
+}
+
+#[derive(Default)]
+struct List {
+    shadows: Vec<Shadow>,
+    /// Lines of those who must not wait for a terminal.
+    lines: Vec<String>,
+}
+
+impl Control {
+    pub(crate) fn new(options: &BackupOptions) -> io::Result<Arc<Control>> {
+        Ok(Arc::new(Control { list: Mutex::default(), wake: Wake::new()?, lines: options.on_change.clone() }))
+    }
+
+    /// The backup is to have this, too.
+    pub(crate) fn record(&self, shadow: Shadow) {
+        lock(&self.list).shadows.push(shadow);
+        self.wake();
+    }
+
+    /// A line for people.
+    pub(crate) fn say(&self, line: String) {
+        lock(&self.list).lines.push(line);
+        self.wake();
+    }
+
+    /// There is something to do.
+    #[inline]
+    pub(crate) fn wake(&self) {
+        self.wake.wake_sleeper();
+    }
+}
+
+/// What a NIC with a backup has beside its engines.
+pub(crate) struct Failover {
+    // The first to go: the thread ends before what it uses does.
+    thread: Background,
+    pub(crate) control: Arc<Control>,
+    pub(crate) company: Option<Company>,
+    network: Arc<Network>,
+    _attendant: Option<Background>,
+}
+
+impl Failover {
+    /// Starts the thread.
+    pub(crate) fn start(
+        control: Arc<Control>,
+        engines: &[Arc<Engine>],
+        events: &Arc<Events>,
+        around: Surroundings,
+    ) -> io::Result<Failover> {
+        let Surroundings { network, company, attendant: _attendant, .. } = around;
+        let network = Arc::new(network);
+        let service = Service {
+            control: Arc::clone(&control),
+            engines: engines.to_vec(),
+            events: Arc::clone(events),
+            network: Arc::clone(&network),
+            paths: Vec::new(),
+            said: HashSet::new(),
+        };
+        let fd = control.wake.as_fd().as_raw_fd();
+        let thread = Background::start("softnic-backup", move |stop| service.run(stop))?.holding(fd);
+        Ok(Failover { thread, control, company, network, _attendant })
+    }
+
+    /// The descriptors that it holds.
+    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
+        [self.thread.descriptors(), &self.network.descriptors()].concat()
+    }
+}
+
+/// A path that an engine waits for.
+struct PathWanted {
+    engine: Arc<Engine>,
+    qpn: Qpn,
+    peer: IpAddr,
+}
+
+/// The thread's own.
+struct Service {
+    control: Arc<Control>,
+    engines: Vec<Arc<Engine>>,
+    events: Arc<Events>,
+    /// The backup's.
+    network: Arc<Network>,
+    paths: Vec<PathWanted>,
+    /// Why connections to a peer have no backup, as far as it was said.
+    said: HashSet<(Option<IpAddr>, ProtectError)>,
+}
+
+impl Service {
+    fn run(mut self, stop: &Stop) {
+        let control = Arc::clone(&self.control);
+        while !stop.is_told() {
+            // Before the look: what comes after it wakes.
+            control.wake.prepare_sleep();
+            let again = self.replay();
+            let busy = self.attend();
+            self.find_paths();
+            if !busy {
+                let soon = again || !self.paths.is_empty();
+                stop.wait(&control.wake, soon.then_some(LOOK));
+            }
+            control.wake.drain();
+        }
+    }
+
+    /// Does what is in the list; whether something is left.
+    fn replay(&mut self) -> bool {
+        let List { shadows, lines } = std::mem::take(&mut *lock(&self.control.list));
+        for line in lines {
+            self.say(&line);
+        }
+        let left: Vec<Shadow> = shadows.into_iter().filter_map(|shadow| self.make(shadow)).collect();
+        let any = !left.is_empty();
+        // Behind what was recorded meanwhile: of what is left nothing else depends on the order.
+        lock(&self.control.list).shadows.extend(left);
+        any
+    }
+
+    /// Makes a shadow; it comes back where that cannot be done yet.
+    fn make(&mut self, shadow: Shadow) -> Option<Shadow> {
+        match &shadow {
+            Shadow::Pd(pd) => self.engines.iter().for_each(|engine| engine.control().dual().shadow_pd(*pd)),
+            Shadow::Mr { key, pd, buffer, access, live } => {
+                let made = self.make_region(*key, live, |node, shared| match buffer {
+                    Some(buffer) => node.shadow_mr(*key, *pd, buffer, *access, shared),
+                    None => node.shadow_null_mr(*key, *pd, *access, shared),
+                });
+                // At one engine the key belongs to something else: another one is drawn.
+                return (made == Err(MrError::NoKeys)).then_some(shadow);
+            }
+            Shadow::Protect { engine, qpn } => {
+                let mut core = engine.control();
+                let now = core.driver.now();
+                let done = core.dual().protect(now, *qpn);
+                let peer = peer_of(core.dual(), *qpn);
+                drop(core);
+                match done {
+                    Ok(()) => engine.wake(),
+                    Err(why) => self.say_unprotected(peer, why),
+                }
+            }
+        }
+        None
+    }
+
+    /// Registers a region at the backup of each engine, under one key: the first one draws it.
+    fn make_region(
+        &self,
+        default: u32,
+        live: &AtomicBool,
+        register: impl Fn(&mut DualNic, Option<u32>) -> Result<u32, MrError>,
+    ) -> Result<(), MrError> {
+        let mut shared = None;
+        for engine in &self.engines {
+            let mut core = engine.control();
+            // Whoever takes it away has all engines: so it is not taken away as long as we have one.
+            if !live.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            match register(core.dual(), shared) {
+                Ok(key) => shared = Some(key),
+                Err(why) => {
+                    drop(core);
+                    self.engines.iter().for_each(|engine| engine.control().dual().forget_mr(default));
+                    return Err(if shared.is_some() { MrError::NoKeys } else { why });
+                }
+            }
+            let awaited = core.dual().is_unsettled();
+            drop(core);
+            if awaited {
+                engine.wake();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what the engines ask for and tell; whether there was anything.
+    fn attend(&mut self) -> bool {
+        let mut notices = Vec::new();
+        let wanted = self.paths.len();
+        for engine in &self.engines {
+            let mut core = engine.control();
+            let node = core.dual();
+            while let Some(Request::Path { qpn, peer }) = node.poll_request() {
+                self.paths.push(PathWanted { engine: Arc::clone(engine), qpn, peer });
+            }
+            while let Some(notice) = node.poll_notice() {
+                let peer = peer_of(node, qpn_of(&notice));
+                notices.push((notice, peer));
+            }
+        }
+        let busy = !notices.is_empty() || self.paths.len() > wanted;
+        for (notice, peer) in notices {
+            self.tell(notice, peer);
+        }
+        busy
+    }
+
+    /// Answers those whose path is known, or will not be.
+    fn find_paths(&mut self) {
+        let wire = Wire { engines: &self.engines, network: &self.network, number: DualNic::BACKUP };
+        self.paths.retain(|PathWanted { engine, qpn, peer }| {
+            let path: Option<Path> = match wire.ask_path(None, *peer, qpn.value()) {
+                Ok(None) => return true,
+                Ok(Some(path)) => wire.port().and_then(|port| path.attr.path(&port).ok()),
+                Err(_) => None,
+            };
+            let mut core = engine.control();
+            let now = core.driver.now();
+            core.dual().set_backup_path(now, *qpn, path);
+            drop(core);
+            engine.wake();
+            false
+        });
+    }
+
+    /// Something happened to a connection.
+    fn tell(&mut self, notice: Notice, peer: Option<IpAddr>) {
+        let to = peer.map(|peer| format!(" to {peer}")).unwrap_or_default();
+        match notice {
+            Notice::Protected(..) => {}
+            Notice::Unprotected(_, why) => self.say_unprotected(peer, why),
+            Notice::Moved(qpn, side, why) => {
+                let how = match (side, why) {
+                    (Side::Default, _) => "is back from its backup",
+                    (Side::Backup, Reason::Retries) => "goes on by its backup: a work request ran out of retries",
+                    (Side::Backup, Reason::Port) => "goes on by its backup: the port is down",
+                    (Side::Backup, Reason::Peer) => "goes on by its backup: the peer does",
+                };
+                self.say(&format!("queue pair {:#08x}{to} {how}", qpn.value()));
+                self.events.push(Event::PathMig(qpn));
+            }
+            Notice::Failed(qpn, why) => {
+                let why = match why {
+                    Refusal::Unsafe => "work is outstanding that must not be carried out twice",
+                    Refusal::BothSides => "neither the NIC nor its backup reaches the peer",
+                    Refusal::Peer => "the peer has ended it",
+                    Refusal::Silence => "the peer does not answer by the backup",
+                    Refusal::Lie => "what the peer says of its receives cannot be right",
+                    Refusal::Key => "the peer's backup has no region for a key of a work request",
+                };
+                self.say(&format!("queue pair {:#08x}{to} ends: {why}", qpn.value()));
+                self.events.push(Event::PathMigErr(qpn));
+            }
+        }
+    }
+
+    /// A connection has no backup: said once for each peer and reason, and of kinds that never have one once.
+    fn say_unprotected(&mut self, peer: Option<IpAddr>, why: ProtectError) {
+        let peer = peer.filter(|_| why != ProtectError::Kind);
+        let expected = matches!(why, ProtectError::State | ProtectError::Loopback | ProtectError::NoBackup);
+        if !expected && self.said.insert((peer, why)) {
+            let to = peer.map(|peer| format!(" to {peer}")).unwrap_or_default();
+            self.say(&format!("connections{to} without a backup: {why}"));
+        }
+    }
+
+    fn say(&self, line: &str) {
+        match &self.control.lines {
+            Some(lines) => lines.say(line),
+            None => eprintln!("softnic: {line}"),
+        }
+    }
+}
+
+/// The queue pair that a notice is about.
+fn qpn_of(notice: &Notice) -> Qpn {
+    match *notice {
+        Notice::Protected(qpn, _) | Notice::Unprotected(qpn, _) => qpn,
+        Notice::Moved(qpn, ..) | Notice::Failed(qpn, _) => qpn,
+    }
+}
+
+/// The peer of a queue pair, if it is connected.
+fn peer_of(node: &DualNic, qpn: Qpn) -> Option<IpAddr> {
+    Some(node.query_qp(qpn)?.1.path?.addresses.dst())
+}
