@@ -339,9 +339,9 @@ fn goes_on_and_returns(work: Work, progress: Progress, engines: usize) {
         events.len() >= 2
     });
     assert!(events.iter().all(|&event| event == Event::PathMig(own)), "{events:?}");
-    let lines = world.lines.lock().unwrap();
-    assert!(lines.iter().any(|line| line.contains("goes on by its backup")), "{lines:?}");
-    assert!(lines.iter().any(|line| line.contains("is back from its backup")), "{lines:?}");
+    for line in ["goes on by its backup", "is back from its backup"] {
+        world.until(line, || world.lines.lock().unwrap().iter().any(|said| said.contains(line)));
+    }
 }
 
 #[test]
@@ -387,7 +387,7 @@ fn a_backend_that_fails_for_good_is_no_reason_to_end_before_the_backup_fails() {
     assert!(world.contexts[A].is_up());
     let events = world.events(A);
     assert!(!events.contains(&Event::PortErr), "{events:?}");
-    assert!(world.lines.lock().unwrap().iter().any(|line| line.contains("is gone")));
+    world.until("the line", || world.lines.lock().unwrap().iter().any(|line| line.contains("is gone")));
     world.switches[1][A].set(FAILS);
     world.until("the end", || world.contexts[A].failure().is_some());
     assert_eq!(flow.last().last().map(|done| done.status), Some(Status::WrFlushErr));
