@@ -9,7 +9,7 @@ use softnic_fault_injector::{Script, Spec};
 use softnic_pcaps::Reader;
 use softnic_pcaps::decode::{Dissection, decode_ethernet};
 use softnic_perf::stop;
-use softnic_sim::{Options, Transport};
+use softnic_sim::{Options, Progress, Transport};
 use softnic_transports::qp::PayloadMode;
 use softnic_wire::Psn;
 use softnic_wire::aeth::Syndrome;
@@ -204,9 +204,9 @@ fn race(seed: u64) -> Result<Vec<Raced>, String> {
             ..Options::default()
         };
         let mut done = Vec::new();
-        let mut go_on = |count: u64, at: Duration| {
-            done.resize(count as usize, at);
-            at < RACE
+        let mut go_on = |at: Progress| {
+            done.resize((at.completed + at.failed) as usize, at.elapsed);
+            at.elapsed < RACE
         };
         let report = softnic_sim::run_timed(&options, &mut go_on).map_err(|e| e.to_string())?;
         Ok(Raced { name: transport.name().to_string(), done, again: report.retransmitted_packets })

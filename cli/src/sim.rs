@@ -1,5 +1,7 @@
 //! `softnic sim`: a transfer between two NICs in virtual time.
 
+mod report;
+
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -7,18 +9,17 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::json;
 use softnic_fault_injector::{Spec, units};
 use softnic_perf::options::mtu_arg;
 use softnic_perf::{say, stop};
-use softnic_sim::{Cc, Fallback, Op, Options, Report, Scheme, SdrOptions, SimError, Transport, UNITS};
+use softnic_sim::{Backup, Cc, Fallback, Op, Options, Scheme, SdrOptions, SimError, Transport, UNITS};
 use softnic_trace::{Log, Trace};
 use softnic_transports::qp::PayloadMode;
 use softnic_transports::sr;
 use softnic_wire::PathMtu;
 
 use crate::Common;
-use crate::sdr::{self, SdrArgs, Spoken, check_alpha, check_fallback};
+use crate::sdr::{SdrArgs, Spoken, check_alpha, check_fallback};
 
 /// Run a transfer between two NICs in virtual time: exact, repeatable, no network needed
 #[derive(Debug, clap::Args)]
@@ -33,6 +34,7 @@ use crate::sdr::{self, SdrArgs, Spoken, check_alpha, check_fallback};
   softnic sim --transport sdr --chunk 16K --rtt 25ms --fault loss=1e-3 --json
   softnic sim --auth --size 64K --fault loss=1e-3,dup=1e-3 --json
   softnic sim --cc dcqcn --qps 4 --depth 4 --rtt 20us --timeout 10 --fault ab.rate=5Gbit,ab.queue=2M,ab.ecn=5K:200K:0.01
+  softnic sim --backup --probe 2ms --rtt 50us --size 64K --count 2000 --fault down=20ms+30ms
   softnic sim --topology docs/topologies/dumbbell.toml
   softnic sim --topology docs/topologies/dumbbell.toml --pcap run.pcapng --pcap-link s0-s1
 
@@ -92,9 +94,26 @@ pub(crate) struct Args {
     /// before a key: from the requester, or to it, alone
     #[arg(long, default_value = "", value_name = "SPEC", hide_default_value = true, help_heading = "The link")]
     fault: Faults,
+    /// Each host has a second NIC, with a link of its own like the first: connections of rc, sr and lowar go on by it when the first one
+    /// fails, and return (SHIFT)
+    #[arg(long, help_heading = "The link")]
+    backup: bool,
+    /// What goes wrong on the link of the second NICs, as --fault has it
+    #[arg(
+        long,
+        default_value = "",
+        value_name = "SPEC",
+        hide_default_value = true,
+        requires = "backup",
+        help_heading = "The link"
+    )]
+    backup_fault: Faults,
+    /// Time between two probes of the first link, while the second is used [default: 100ms]
+    #[arg(long, value_name = "T", value_parser = units::parse_time, requires = "backup", help_heading = "The link")]
+    probe: Option<Duration>,
     /// Run the flows of a network of hosts and switches instead, as a TOML file describes it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["transport", "cc", "op", "size", "count", "depth", "qps", "mtu",
-        "rate", "rtt", "timeout", "chunk", "channels", "generations", "split", "alpha", "fallback", "retry", "fault", "payload", "auth", "deadline", "stride"], help_heading = "Networks and captures")]
+        "rate", "rtt", "timeout", "chunk", "channels", "generations", "split", "alpha", "fallback", "retry", "fault", "backup", "backup_fault", "probe", "payload", "auth", "deadline", "stride"], help_heading = "Networks and captures")]
     topology: Option<String>,
     /// Write every frame that leaves a NIC to a capture, with - to stdout, and then the results to stderr; of a --topology, every frame of every link, as pcapng with an interface
     /// for each link
@@ -229,6 +248,11 @@ impl Args {
             stride: self.stride,
             sdr,
             auth: self.auth,
+            backup: self.backup.then(|| Backup {
+                faults: self.backup_fault.spec.clone(),
+                probe: self.probe.unwrap_or(Backup::default().probe),
+            }),
+            outages: Vec::new(),
             seed,
         }
     }
@@ -275,8 +299,8 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     })?;
     let mut out: Box<dyn Write> = if piped { Box::new(io::stderr()) } else { Box::new(io::stdout()) };
     let printed = match common.json {
-        true => print_json(&mut out, args, &options, &report),
-        false => print_table(&mut out, args, &options, &report),
+        true => report::print_json(&mut out, args, &options, &report),
+        false => report::print_table(&mut out, args, &options, &report),
     };
     match printed {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(format!("cannot write the output: {e}")),
@@ -287,8 +311,13 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     }
     explain_window(&options);
     // A script that did nothing is more often a mistake than not.
-    for (i, _) in report.applied_events.iter().enumerate().filter(|(_, n)| **n == 0) {
-        say!("softnic: event {} of the script was for no packet of this run", i + 1);
+    tell_idle_events("the script", &report.applied_events);
+    if let Some(failover) = &report.failover {
+        tell_idle_events("the backups' script", &failover.applied_events);
+        let unprotected = u64::from(options.qps) - failover.counters.protected;
+        if unprotected > 0 {
+            say!("softnic: {unprotected} of {} queue pairs did not meet their backups: they ran without", options.qps);
+        }
     }
     match report.first_failure {
         None if report.stalled => Err(format!(
@@ -299,6 +328,12 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         Some(status) => {
             Err(format!("{} of {} work requests failed, the first with: {status}", report.failed, options.count))
         }
+    }
+}
+
+fn tell_idle_events(script: &str, applied: &[u64]) {
+    for (i, _) in applied.iter().enumerate().filter(|(_, n)| **n == 0) {
+        say!("softnic: event {} of {script} was for no packet of this run", i + 1);
     }
 }
 
@@ -328,169 +363,4 @@ pub(crate) fn progress_bar(count: u64) -> ProgressBar {
     }
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} work requests, {eta} left");
     ProgressBar::new(count).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-}
-
-fn print_json(out: &mut dyn Write, args: &Args, o: &Options, r: &Report) -> io::Result<()> {
-    let t = &r.completion_times;
-    let mut value = json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "transport": args.transport.name(),
-        "rate_bps": o.rate,
-        "rtt_ms": o.rtt.as_secs_f64() * 1e3,
-        "mtu": o.mtu.bytes(),
-        "faults": args.fault.text,
-        "seed": o.seed,
-        "goodput_gbps": r.goodput_gbps,
-        "link_utilization": r.link_utilization,
-        "fct_ms": {
-            "mean": t.mean_ms(), "p50": t.quantile_ms(0.5), "p99": t.quantile_ms(0.99),
-            "p999": t.quantile_ms(0.999), "max": t.max_ms(),
-        },
-        "completed": r.completed,
-        "failed": r.failed,
-        "tx_packets": r.tx_packets,
-        "retransmitted_packets": r.retransmitted_packets,
-        "repair_packets": r.requester.lowar_repairs_sent + r.responder.lowar_repairs_sent,
-        "recovered_packets": r.requester.lowar_recovered_packets + r.responder.lowar_recovered_packets,
-        "virtual_ms": r.virtual_ms,
-        "digest": format!("{:016x}", r.digest),
-    });
-    if r.interrupted {
-        value["interrupted"] = json!(true);
-    }
-    let (a, b) = (&r.requester, &r.responder);
-    if args.auth {
-        value["auth"] = json!(true);
-        value["rx_auth_failed"] = json!(a.rx_auth_failed + b.rx_auth_failed);
-        value["rx_auth_replayed"] = json!(a.rx_auth_replayed + b.rx_auth_replayed);
-    }
-    let marks = a.np_ecn_marked_roce_packets + b.np_ecn_marked_roce_packets;
-    if args.cc != Cc::None || marks > 0 {
-        value["cc"] = json!(args.cc.name());
-        value["np_ecn_marked_roce_packets"] = json!(marks);
-        value["np_cnp_sent"] = json!(a.np_cnp_sent + b.np_cnp_sent);
-        value["rp_cnp_handled"] = json!(a.rp_cnp_handled + b.rp_cnp_handled);
-    }
-    if let Some(d) = &r.delivered {
-        value["delivered_bytes"] = json!(d.bytes);
-        value["missing_bytes"] = json!(d.missing_bytes);
-        value["partial"] = json!(d.partial);
-        value["preempted"] = json!(d.preempted);
-        value["expired"] = json!(d.expired);
-        value["late_packets"] = json!(a.xp_late_packets + b.xp_late_packets);
-    }
-    if let Some(c) = &r.chunks {
-        value["chunks"] = json!(c.chunks);
-        value["chunks_missing"] = json!(c.missing);
-        value["delivered_bytes"] = json!(c.bytes);
-        value["late_packets"] = json!(c.late_packets);
-        value["cts_sent"] = json!(c.cts_sent);
-    }
-    if let Some(r) = &r.reliability {
-        sdr::add_json(&mut value, r);
-    }
-    if tells_lost_datagrams(o, r) {
-        value["lost_datagrams"] = json!(lost_datagrams(o, r));
-    }
-    writeln!(out, "{value}")
-}
-
-/// Whether messages arrive or not, as a whole. Of a run that was ended, nobody knows what is still on its way.
-fn tells_lost_datagrams(o: &Options, r: &Report) -> bool {
-    !o.transport.is_reliable() && r.chunks.is_none() && r.reliability.is_none() && !r.interrupted
-}
-
-/// Messages of uc and ud that were sent and did not arrive.
-fn lost_datagrams(o: &Options, r: &Report) -> u64 {
-    o.count.saturating_sub(r.completed + r.failed)
-}
-
-fn print_table(out: &mut dyn Write, args: &Args, o: &Options, r: &Report) -> io::Result<()> {
-    let t = &r.completion_times;
-    if r.interrupted {
-        writeln!(
-            out,
-            "interrupted       after {} of {} work requests: what was done until then",
-            r.completed, o.count
-        )?;
-    }
-    writeln!(
-        out,
-        "setting           {:>12}, {} Gbit/s, RTT {} ms, path MTU {}, seed {}, softnic {}",
-        args.transport.text(),
-        o.rate as f64 / 1e9,
-        o.rtt.as_secs_f64() * 1e3,
-        o.mtu.bytes(),
-        o.seed,
-        env!("CARGO_PKG_VERSION")
-    )?;
-    if !args.fault.text.is_empty() {
-        writeln!(out, "faults            {:>12}", args.fault.text)?;
-    }
-    writeln!(
-        out,
-        "goodput           {:>12.3} Gbit/s, {:.1} % of the line used",
-        r.goodput_gbps,
-        r.link_utilization * 100.0
-    )?;
-    writeln!(out, "completed         {:>12} work requests, {} failed", r.completed, r.failed)?;
-    if let Some(d) = &r.delivered {
-        let late = r.requester.xp_late_packets + r.responder.xp_late_packets;
-        writeln!(out, "delivered         {:>12} bytes, {} missing", d.bytes, d.missing_bytes)?;
-        writeln!(
-            out,
-            "in part           {:>12} of them: {} preempted, {} expired; {late} packets came late",
-            d.partial, d.preempted, d.expired
-        )?;
-    }
-    if let Some(c) = &r.chunks {
-        writeln!(out, "chunks            {:>12}, {} missing; {} bytes delivered", c.chunks, c.missing, c.bytes)?;
-        writeln!(out, "CTS               {:>12}; {} packets came late", c.cts_sent, c.late_packets)?;
-    }
-    if let Some(r) = &r.reliability {
-        sdr::print(out, r)?;
-    }
-    if tells_lost_datagrams(o, r) {
-        writeln!(out, "lost datagrams    {:>12}", lost_datagrams(o, r))?;
-    }
-    writeln!(
-        out,
-        "completion times  {:>12.3} ms mean, {:.3} p50, {:.3} p99, {:.3} p99.9, {:.3} max",
-        t.mean_ms(),
-        t.quantile_ms(0.5),
-        t.quantile_ms(0.99),
-        t.quantile_ms(0.999),
-        t.max_ms()
-    )?;
-    writeln!(out, "request packets   {:>12}, {} of them again", r.tx_packets, r.retransmitted_packets)?;
-    if matches!(o.transport, Transport::Lowar(_)) {
-        let (a, b) = (&r.requester, &r.responder);
-        writeln!(
-            out,
-            "repair packets    {:>12}, {} packets recovered, {} blocks left to Go-Back-N",
-            a.lowar_repairs_sent + b.lowar_repairs_sent,
-            a.lowar_recovered_packets + b.lowar_recovered_packets,
-            a.lowar_failed_blocks + b.lowar_failed_blocks
-        )?;
-    }
-    let (a, b) = (&r.requester, &r.responder);
-    writeln!(out, "sequence NAKs     {:>12} sent, {} received", b.sent_seq_naks, a.packet_seq_err)?;
-    writeln!(out, "timeouts          {:>12}", a.local_ack_timeout_err)?;
-    if args.fault.spec != Spec::default() {
-        let [ab, ba] = &r.links;
-        writeln!(
-            out,
-            "on the link       {:>12} frames lost, {} of them at a full queue, {} marked",
-            ab.lost + ba.lost,
-            ab.tail_dropped + ba.tail_dropped,
-            ab.marked + ba.marked
-        )?;
-    }
-    let (marks, cnps) = (a.np_ecn_marked_roce_packets + b.np_ecn_marked_roce_packets, a.np_cnp_sent + b.np_cnp_sent);
-    if marks > 0 {
-        let handled = a.rp_cnp_handled + b.rp_cnp_handled;
-        writeln!(out, "congestion        {marks:>12} marks came, {cnps} CNPs sent, {handled} heeded")?;
-    }
-    writeln!(out, "virtual time      {:>12.3} ms", r.virtual_ms)?;
-    writeln!(out, "digest            {:016x}", r.digest)
 }

@@ -4,8 +4,7 @@ use std::net::IpAddr;
 
 use softnic_fault_injector::random::Random;
 use softnic_fault_injector::{Direction, Spec};
-use softnic_nic::transports::CqId;
-use softnic_nic::transports::memory::{Access, PdId};
+use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, ModifyError, PayloadMode, QpKind};
 use softnic_nic::{Buffer, Connection, MrError, Nic, NicConfig, Port, QpInit};
 use softnic_shift::{Config, DualNic, Notice, Request, Times};
@@ -13,15 +12,8 @@ use softnic_transports::Transport;
 use softnic_wire::{MacAddr, PathMtu, Psn, Qpn};
 
 use crate::link::{End, LinkConfig};
-use crate::node::SimNode;
-use crate::pair::{A, B};
+use crate::pair::{A, B, PairConfig, Side};
 use crate::simulator::Simulator;
-
-impl SimNode for DualNic {
-    fn nic(&mut self) -> Option<&mut Nic> {
-        Some(&mut self.nic)
-    }
-}
 
 /// What two hosts are made with.
 #[derive(Debug, Clone)]
@@ -52,27 +44,36 @@ pub struct DualPairConfig {
     pub seed: u64,
 }
 
-/// The domain and the completion queues of a host.
-#[derive(Debug, Clone, Copy)]
-pub struct DualSide {
-    /// Its protection domain.
-    pub pd: PdId,
-    /// Where sends complete.
-    pub send_cq: CqId,
-    /// Where receives complete.
-    pub recv_cq: CqId,
-}
-
 /// Two hosts with two NICs each.
 pub struct DualPair<'a> {
     /// Time, links, hosts: [`A`] and [`B`].
     pub sim: Simulator<'a>,
     /// The objects of each host.
-    pub sides: [DualSide; 2],
+    pub sides: [Side; 2],
     /// The links: of the default by which A and B send, and of the backup.
     pub links: [[usize; 2]; 2],
     config: DualPairConfig,
     random: Random,
+}
+
+impl DualPairConfig {
+    /// Two hosts like those of a pair, with a backup beside each NIC.
+    pub(crate) fn like(pair: &PairConfig, backup: Option<Spec>, times: Times) -> DualPairConfig {
+        DualPairConfig {
+            transport: pair.transport,
+            link: pair.link.clone(),
+            backup,
+            mtu: pair.mtu,
+            timeout: pair.timeout,
+            retry_cnt: pair.retry_cnt,
+            rnr_retry: pair.rnr_retry,
+            caps: pair.caps,
+            sig_all: false,
+            cq_capacity: pair.cq_capacity,
+            times,
+            seed: pair.seed,
+        }
+    }
 }
 
 const AROUND: usize = 256;
@@ -109,7 +110,7 @@ impl<'a> DualPair<'a> {
             };
             let pd = nic.nic.alloc_pd();
             nic.shadow_pd(pd);
-            let side = DualSide {
+            let side = Side {
                 pd,
                 send_cq: nic.nic.create_cq(config.cq_capacity),
                 recv_cq: nic.nic.create_cq(config.cq_capacity),
@@ -143,7 +144,7 @@ impl<'a> DualPair<'a> {
     /// # Panics
     /// When there is no such host.
     pub fn host(&mut self, host: usize) -> &mut DualNic {
-        self.sim.node::<DualNic>(host).unwrap_or_else(|| panic!("Node {host} has no two NICs"))
+        self.sim.dual(host).unwrap_or_else(|| panic!("Node {host} has no two NICs"))
     }
 
     /// Registers memory at a host, and at its backup; the key.
@@ -161,7 +162,7 @@ impl<'a> DualPair<'a> {
     pub fn connect(&mut self) -> Result<[Qpn; 2], ModifyError> {
         let mut qpns = [Qpn::new(0); 2];
         for host in [A, B] {
-            let DualSide { pd, send_cq, recv_cq } = self.sides[host];
+            let Side { pd, send_cq, recv_cq } = self.sides[host];
             let usual = QpInit::new(QpKind::Rc, pd, send_cq, recv_cq, self.config.caps);
             let init = QpInit { transport: self.config.transport, sig_all: self.config.sig_all, ..usual };
             qpns[host] = self.host(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
@@ -189,16 +190,25 @@ impl<'a> DualPair<'a> {
 
     /// Protects the connection of two queue pairs, and lets both ends meet; whether they did.
     pub fn protect(&mut self, qpns: [Qpn; 2]) -> bool {
+        self.protect_all(&[qpns])
+    }
+
+    /// Protects connections, and lets the ends of each meet; whether all did.
+    pub fn protect_all(&mut self, connections: &[[Qpn; 2]]) -> bool {
+        let now = self.sim.now().instant();
         for host in [A, B] {
-            let now = self.sim.now().instant();
-            if self.host(host).protect(now, qpns[host]).is_err() {
-                return false;
+            for qpns in connections {
+                if self.host(host).protect(now, qpns[host]).is_err() {
+                    return false;
+                }
             }
             self.sim.touch(host);
         }
-        while !(self.host(A).is_protected(qpns[A]) && self.host(B).is_protected(qpns[B])) {
-            let Some(node) = self.sim.step() else { return false };
-            self.attend(node);
+        for qpns in connections {
+            while !(self.host(A).is_protected(qpns[A]) && self.host(B).is_protected(qpns[B])) {
+                let Some(node) = self.sim.step() else { return false };
+                self.attend(node);
+            }
         }
         true
     }

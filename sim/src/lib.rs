@@ -20,9 +20,11 @@ mod traced;
 mod workload;
 
 pub use link::{End, LinkConfig};
-pub use report::{Chunks, CompletionTimes, Delivered, Reliability, Report};
+pub use report::{Chunks, CompletionTimes, Delivered, Failover, Reliability, Report};
 pub use simulator::Simulator;
 pub use softnic_fault_injector::Time;
 pub use softnic_nic::transports::Transport;
 pub use softnic_sdr::reliable::{Fallback, Family, Protection, Scheme, SchemeError};
-pub use workload::{Cc, Op, Options, SdrOptions, SimError, UNITS, run, run_timed, run_traced};
+pub use workload::{
+    Backup, Cc, Op, Options, Outage, Progress, SdrOptions, SimError, UNITS, run, run_timed, run_traced,
+};

@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 use softnic_sdr::reliable::Shortfall;
+use softnic_shift::FailoverCounters;
 use softnic_transports::Counters;
 
 use crate::link::LinkStats;
@@ -150,4 +151,27 @@ pub struct Report {
     pub applied_events: Vec<u64>,
     /// What the links carried, lost and marked: from the requester to the responder, and back.
     pub links: [LinkStats; 2],
+    /// What failover did, where hosts have backups.
+    pub failover: Option<Failover>,
+}
+
+/// What failover did in a run.
+#[derive(Debug, Clone)]
+pub struct Failover {
+    /// As the requester counts.
+    pub counters: FailoverCounters,
+    /// What the links of the backups carried, lost and marked: from the requester to the responder, and back.
+    pub links: [LinkStats; 2],
+    /// Of how many frames each event of the backups' script decided the fate.
+    pub applied_events: Vec<u64>,
+}
+
+impl Failover {
+    /// How long it took from a failure to the first completion after it: a quantile, in microseconds; `None` where nothing failed.
+    pub fn fallback_us(&self, quantile: f64) -> Option<f64> {
+        let mut times = self.counters.times().to_vec();
+        times.sort_unstable();
+        let rank = (quantile * times.len() as f64).ceil() as usize;
+        Some(times.get(rank.saturating_sub(1))?.as_nanos() as f64 / 1e3)
+    }
 }

@@ -6,6 +6,7 @@ use std::collections::BinaryHeap;
 
 use softnic_fault_injector::{Direction, Fate};
 use softnic_nic::Nic;
+use softnic_shift::DualNic;
 use softnic_trace::Observer;
 use softnic_wire::TxFrame;
 
@@ -105,10 +106,10 @@ impl<'a> Simulator<'a> {
         self.tap = Some(tap);
     }
 
-    /// Has a host watched.
-    pub fn watch(&mut self, host: usize, observer: Observer) {
+    /// Has a NIC of a host watched, by its place among those of the host.
+    pub fn watch(&mut self, host: usize, place: usize, observer: Observer) {
         let node = self.nodes.remove(host);
-        self.nodes.insert(host, Box::new(Traced { host: node, observer }));
+        self.nodes.insert(host, Box::new(Traced { host: node, place, observer }));
     }
 
     /// The present.
@@ -139,6 +140,11 @@ impl<'a> Simulator<'a> {
         self.nodes[host].nic_at(place).unwrap_or_else(|| panic!("Node {host} has no NIC {place}"))
     }
 
+    /// The host with a default NIC and a backup; `None` where the Node is none. Call [`Simulator::touch`] after giving it work.
+    pub fn dual(&mut self, host: usize) -> Option<&mut DualNic> {
+        self.nodes[host].dual()
+    }
+
     /// The switch of a Node; `None` where it is none.
     pub(crate) fn switch(&mut self, node: usize) -> Option<&mut Switch> {
         self.nodes[node].switch()
@@ -154,9 +160,9 @@ impl<'a> Simulator<'a> {
         self.links[link].stats()
     }
 
-    /// Adds for each event of the links' script, by its place, of how many frames it has decided the fate.
-    pub(crate) fn count_applied(&self, counts: &mut [u64]) {
-        for (place, n) in self.links.iter().flat_map(|l| l.line.applied()) {
+    /// Adds for each event of the script of some links, by its place, of how many frames it has decided the fate.
+    pub(crate) fn count_applied(&self, links: &[usize], counts: &mut [u64]) {
+        for (place, n) in links.iter().flat_map(|&link| self.links[link].line.applied()) {
             counts[place] += n;
         }
     }

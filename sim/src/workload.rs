@@ -2,6 +2,7 @@
 
 mod bounded;
 mod ending;
+mod hosts;
 mod options;
 mod recording;
 mod reliable;
@@ -12,22 +13,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bounded::Messages;
+use hosts::{Hosts, pair_of};
 use options::check;
-pub use options::{Cc, Op, Options, SimError, UNITS};
+pub use options::{Backup, Cc, Op, Options, Outage, SimError, UNITS};
 pub(crate) use options::{Unsupported, unsupported};
 pub use sdr::SdrOptions;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::negotiation::Choice;
-use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::{Completion, Data, Datagram, RecvWr, Secret, SendFlags, SendWr, Sge, Status};
+use softnic_nic::transports::qp::PayloadMode;
+use softnic_nic::transports::{Completion, Data, Datagram, RecvWr, SendFlags, SendWr, Sge, Status};
 use softnic_nic::{AddressAttr, Buffer};
 use softnic_trace::Trace;
 use softnic_wire::{Qpn, grh};
 
+use crate::Time;
 use crate::delivery::{UnderWay, same_bytes};
-use crate::link::LinkConfig;
-use crate::pair::{A, B, Pair, PairConfig, QKEY, timeout_code};
+use crate::pair::{A, B, Network, QKEY};
 use crate::report::{CompletionTimes, Delivered, Report};
 
 /// Where the payload of a run may lie on each side, at most; with larger windows messages share slots.
@@ -61,7 +62,9 @@ const NOW_AND_THEN: u64 = 1 << 16;
 /// The state of a run.
 struct Run<'a, 'p> {
     options: &'a Options,
-    pair: Pair<'p>,
+    hosts: Hosts<'p>,
+    /// Ports that go down or up, and when, the next one last.
+    changes: Vec<(Time, usize, bool)>,
     flows: Vec<Flow>,
     slots: u64,
     /// Bytes from a slot to the next on each side.
@@ -115,50 +118,38 @@ pub fn run_traced(
     check(options)?;
     let written = std::cell::RefCell::new(Ok(()));
     let mut run = Run::new(options)?;
-    recording::begin(&mut run.pair, capture, trace, &written)?;
-    let outcome = run.drive(NOW_AND_THEN, &mut |done, _| go_on(done) && written.borrow().is_ok());
+    recording::begin(run.hosts.sim(), capture, trace, &written)?;
+    let outcome = run.drive(NOW_AND_THEN, &mut |at| go_on(at.completed + at.failed) && written.borrow().is_ok());
     let report = outcome.and_then(|()| run.report());
     drop(run);
     written.into_inner().map_err(SimError::Capture)?;
     report
 }
 
-/// Runs as long as `go_on` says so, which is told after every event how many work requests are done, and the virtual time since the first was posted.
-pub fn run_timed(options: &Options, go_on: &mut dyn FnMut(u64, Duration) -> bool) -> Result<Report, SimError> {
+/// How far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Work requests that completed well at the requester.
+    pub completed: u64,
+    /// Those that ended otherwise.
+    pub failed: u64,
+    /// Virtual time since the first was posted.
+    pub elapsed: Duration,
+    /// Virtual time since the run began: before that, queue pairs negotiate, and meet their backups.
+    pub now: Duration,
+}
+
+/// Runs as long as `go_on` says so, which is asked after every event.
+pub fn run_timed(options: &Options, go_on: &mut dyn FnMut(Progress) -> bool) -> Result<Report, SimError> {
     check(options)?;
     let mut run = Run::new(options)?;
     run.drive(1, go_on)?;
     run.report()
 }
 
-/// Two hosts on the link of a run.
-fn pair_of<'p>(o: &Options) -> Pair<'p> {
-    Pair::new(PairConfig {
-        transport: o.transport,
-        link: LinkConfig { rate: o.rate, delay: o.rtt / 2, faults: o.faults.clone() },
-        payload: o.payload,
-        mtu: o.mtu,
-        timeout: o.timeout.unwrap_or_else(|| timeout_code(o.longest_round_trip() * 4)),
-        retry_cnt: o.retry,
-        rnr_retry: 7,
-        min_rnr_timer: 12,
-        max_rd_atomic: 16,
-        caps: Caps { max_send_wr: o.depth, max_recv_wr: o.receives(), max_send_sge: 1, max_recv_sge: 1, max_inline: 0 },
-        limit_flight: o.cc == Cc::Window,
-        cq_capacity: o.receives() as usize * o.qps as usize,
-        seed: o.seed,
-        first_psn: None,
-    })
-}
-
 impl<'a, 'p> Run<'a, 'p> {
     fn new(o: &'a Options) -> Result<Run<'a, 'p>, SimError> {
-        let mut pair = pair_of(o);
-        if o.auth {
-            let mut secret = Random::stream(o.seed, SECRET);
-            let secret = Secret::new(&std::array::from_fn::<u8, 32, _>(|_| secret.next_u32() as u8));
-            pair.authenticate(secret.map_err(|_| SimError::Options("there is no such secret"))?);
-        }
+        let mut hosts = Hosts::new(o)?;
         let header = if !o.transport.kind().is_connected() { grh::LEN } else { 0 };
         let size = u64::from(o.size).max(1);
         let stride = [size, size + header as u64];
@@ -175,28 +166,31 @@ impl<'a, 'p> Run<'a, 'p> {
             }
             let mut keys = [0; 2];
             for host in [A, B] {
-                let pd = pair.sides[host].pd;
                 let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
                 let access = Access::LOCAL_WRITE | remote;
                 keys[host] = match &buffers {
-                    Some(b) => pair.sim.nic(host).reg_mr(pd, &b[host], access)?,
-                    None => pair.sim.nic(host).alloc_null_mr(pd, access)?,
+                    Some(b) => hosts.reg_mr(host, &b[host], access)?,
+                    None => {
+                        let pd = hosts.side(host).pd;
+                        hosts.sim().nic(host).alloc_null_mr(pd, access)?
+                    }
                 };
             }
-            let qpns = pair.connect()?;
+            let qpns = hosts.connect()?;
             for host in [A, B].into_iter().filter(|_| o.cc != Cc::None) {
                 // Only connections take one, and that was checked.
-                let _ = pair.sim.nic(host).set_congestion_control(qpns[host], o.cc.make(o.rate, Duration::ZERO));
+                let _ = hosts.sim().nic(host).set_congestion_control(qpns[host], o.cc.make(o.rate, Duration::ZERO));
             }
             let to = if !o.transport.kind().is_connected() {
-                let (ip, mac) = pair.network.address(B);
+                let (ip, mac) = Network::default().address(B);
                 let attr = AddressAttr::new(ip, mac, 0, qpns[A].value());
-                let ah = pair.sim.nic(A).create_ah(pair.sides[A].pd, &attr)?;
+                let pd = hosts.side(A).pd;
+                let ah = hosts.sim().nic(A).create_ah(pd, &attr)?;
                 Some(Datagram { ah, dest_qp: qpns[B], qkey: QKEY })
             } else {
                 None
             };
-            let messages = Messages::new(o, i, &mut pair)?;
+            let messages = Messages::new(o, i, &mut hosts)?;
             flows.push(Flow {
                 qpns,
                 keys,
@@ -213,7 +207,8 @@ impl<'a, 'p> Run<'a, 'p> {
         }
         Ok(Run {
             options: o,
-            pair,
+            hosts,
+            changes: o.port_changes(),
             flows,
             slots,
             stride,
@@ -233,56 +228,59 @@ impl<'a, 'p> Run<'a, 'p> {
     }
 
     /// To the end, or until `go_on` says no, which is asked after so many events each.
-    fn drive(&mut self, each: u64, go_on: &mut dyn FnMut(u64, Duration) -> bool) -> Result<(), SimError> {
+    fn drive(&mut self, each: u64, go_on: &mut dyn FnMut(Progress) -> bool) -> Result<(), SimError> {
         let total = self.options.count;
         for i in 0..self.flows.len() {
             // With a deadline, a receive is posted when its message is.
             let ahead = if self.options.deadline.is_some() { 0 } else { self.options.depth * 2 };
             (0..ahead).for_each(|_| self.post_receive(i));
         }
-        self.negotiate();
+        let connections: Vec<[Qpn; 2]> = self.flows.iter().map(|flow| flow.qpns).collect();
+        self.hosts.meet(self.options, &connections);
+        self.start = self.hosts.now().as_nanos();
+        for &(at, host, _) in &self.changes {
+            self.hosts.sim().wake_at(at, host);
+        }
         self.post_sends();
         let mut events = 0u64;
         // Without acknowledgements nobody knows what will still come, so all that is on the way is awaited.
         while !self.is_reliable() || self.done + self.failed < total {
-            let Some(node) = self.pair.sim.step() else {
+            let Some(node) = self.hosts.step() else {
                 self.stalled = self.sent + self.failed < total;
                 break;
             };
+            self.change_ports();
             if node == A {
                 self.collect_sends()?;
             } else {
                 self.collect_receives()?;
             }
             events += 1;
-            if events.is_multiple_of(each) && !go_on(self.sent + self.failed, self.elapsed()) {
+            if events.is_multiple_of(each) && !go_on(self.progress()) {
                 self.interrupted = true;
                 return Ok(());
             }
         }
-        go_on(self.sent + self.failed, self.elapsed());
+        go_on(self.progress());
         Ok(())
     }
 
-    /// Since the first work request was posted.
-    fn elapsed(&self) -> Duration {
-        Duration::from_nanos(self.pair.sim.now().instant().as_nanos() - self.start)
+    fn progress(&self) -> Progress {
+        let now = self.hosts.now().as_nanos();
+        Progress {
+            completed: self.sent,
+            failed: self.failed,
+            elapsed: Duration::from_nanos(now - self.start),
+            now: Duration::from_nanos(now),
+        }
     }
 
-    /// Lets the queue pairs agree on how they speak.
-    fn negotiate(&mut self) {
-        self.pair.sim.touch(A);
-        self.pair.sim.touch(B);
-        for i in 0..self.flows.len() {
-            let [a, b] = self.flows[i].qpns;
-            let waits = |pair: &mut Pair<'_>, host, qpn| pair.sim.nic(host).choice(qpn) == Some(Choice::Waiting);
-            while waits(&mut self.pair, A, a) || waits(&mut self.pair, B, b) {
-                if self.pair.sim.step().is_none() {
-                    return;
-                }
-            }
+    /// Ports go down and up when it is time.
+    fn change_ports(&mut self) {
+        while let Some((_, host, up)) = self.changes.pop_if(|(at, ..)| *at <= self.hosts.sim().now()) {
+            self.hosts.sim().nic(host).set_link(up);
+            self.hosts.sim().touch(host);
         }
-        self.start = self.pair.sim.now().instant().as_nanos();
     }
 
     fn is_reliable(&self) -> bool {
@@ -300,11 +298,11 @@ impl<'a, 'p> Run<'a, 'p> {
                 }
             }
         }
-        self.pair.sim.touch(A);
+        self.hosts.sim().touch(A);
     }
 
     fn post_send(&mut self, i: usize) -> bool {
-        let (size, now) = (self.options.size, self.pair.sim.now().instant());
+        let (size, now) = (self.options.size, self.hosts.now());
         let reliable = self.is_reliable();
         if self.options.deadline.is_some() {
             self.post_receive(i);
@@ -323,7 +321,7 @@ impl<'a, 'p> Run<'a, 'p> {
             best_effort: work.as_ref(),
             to: flow.to,
         };
-        if self.pair.sim.nic(A).post_send(now, flow.qpns[A], &wr).is_err() {
+        if self.hosts.post_send(A, flow.qpns[A], &wr).is_err() {
             return false;
         }
         let at = (flow.posted % u64::from(self.options.depth)) as usize;
@@ -348,7 +346,7 @@ impl<'a, 'p> Run<'a, 'p> {
         if !self.options.op.uses_receives(self.is_reliable()) {
             return;
         }
-        let now = self.pair.sim.now().instant();
+        let now = self.hosts.now();
         let len = self.options.size + self.header as u32;
         let flow = &mut self.flows[i];
         let slot = flow.receives % self.slots;
@@ -361,7 +359,7 @@ impl<'a, 'p> Run<'a, 'p> {
         let wr = RecvWr { wr_id: ((i as u64) << 40) | slot, sges, best_effort: work.as_ref() };
         let qpn = flow.qpns[B];
         // The queue holds as many as are ever posted; on a queue pair in error they are flushed.
-        let _ = self.pair.sim.nic(B).post_recv(qpn, &wr);
+        let _ = self.hosts.post_recv(B, qpn, &wr);
         if let Some(messages) = &mut flow.messages {
             messages.on_receive();
         }
@@ -369,11 +367,11 @@ impl<'a, 'p> Run<'a, 'p> {
 
     /// Takes completions and posts as many again, until there are none: on a queue pair in error each post ends at once.
     fn collect_sends(&mut self) -> Result<(), SimError> {
-        let cq = self.pair.sides[A].send_cq;
-        let now = self.pair.sim.now().instant().as_nanos();
-        while let Ok(Some(first)) = self.pair.sim.nic(A).poll_cq(cq) {
+        let cq = self.hosts.side(A).send_cq;
+        let now = self.hosts.now().as_nanos();
+        while let Ok(Some(first)) = self.hosts.poll_cq(A, cq) {
             self.count_send(first, now)?;
-            while let Ok(Some(c)) = self.pair.sim.nic(A).poll_cq(cq) {
+            while let Ok(Some(c)) = self.hosts.poll_cq(A, cq) {
                 self.count_send(c, now)?;
             }
             if self.posted < self.options.count {
@@ -384,7 +382,7 @@ impl<'a, 'p> Run<'a, 'p> {
     }
 
     fn count_send(&mut self, c: Completion, now: u64) -> Result<(), SimError> {
-        self.pair.sim.record(c.wr_id ^ (now << 20) ^ ((c.status as u64) << 60));
+        self.hosts.sim().record(c.wr_id ^ (now << 20) ^ ((c.status as u64) << 60));
         let flow = &mut self.flows[(c.wr_id >> 40) as usize];
         flow.outstanding -= 1;
         if c.status == Status::Success {
@@ -407,8 +405,8 @@ impl<'a, 'p> Run<'a, 'p> {
     }
 
     fn collect_receives(&mut self) -> Result<(), SimError> {
-        let cq = self.pair.sides[B].recv_cq;
-        while let Ok(Some(c)) = self.pair.sim.nic(B).poll_cq(cq) {
+        let cq = self.hosts.side(B).recv_cq;
+        while let Ok(Some(c)) = self.hosts.poll_cq(B, cq) {
             if !self.is_reliable() {
                 self.count_delivery(c)?;
             }
@@ -422,8 +420,8 @@ impl<'a, 'p> Run<'a, 'p> {
     /// A receive of the second host completed: a message arrived that nobody acknowledges.
     fn count_delivery(&mut self, c: Completion) -> Result<(), SimError> {
         let (qp, slot) = ((c.wr_id >> 40) as usize, c.wr_id & 0xff_ffff_ffff);
-        let now = self.pair.sim.now().instant().as_nanos();
-        self.pair.sim.record(c.wr_id ^ (now << 20) ^ ((c.status as u64) << 60));
+        let now = self.hosts.now().as_nanos();
+        self.hosts.sim().record(c.wr_id ^ (now << 20) ^ ((c.status as u64) << 60));
         if c.status != Status::Success {
             return Ok(());
         }
@@ -449,7 +447,7 @@ impl<'a, 'p> Run<'a, 'p> {
 
     /// A message of best effort ended, at the side that gets its bytes.
     fn end_message(&mut self, c: Completion) -> Result<(), SimError> {
-        let (qp, now) = ((c.wr_id >> 40) as usize, self.pair.sim.now().instant().as_nanos());
+        let (qp, now) = ((c.wr_id >> 40) as usize, self.hosts.now().as_nanos());
         let (o, flow) = (self.options, &mut self.flows[qp]);
         let ended = flow.messages.as_mut().and_then(|m| m.end(&c, o.size, &mut self.delivered));
         let Some((number, posted_at)) = ended else { return Ok(()) };

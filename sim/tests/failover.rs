@@ -12,6 +12,7 @@ use softnic_sim::dual_pair::{DualPair, DualPairConfig};
 use softnic_sim::pair::{A, B};
 use softnic_sim::{LinkConfig, Transport};
 use softnic_wire::PathMtu;
+use softnic_wire::failover::Side;
 
 fn config(faults: &str, backup: Option<&str>) -> DualPairConfig {
     let spec = |text: &str| if text.is_empty() { Spec::default() } else { text.parse().unwrap() };
@@ -87,6 +88,8 @@ fn a_program_that_sends_goes_on_by_the_backup_and_returns() {
             received += 1;
         }
     }
-    println!("{moved:?} {:?}", pair.host(A).failover_counters());
-    assert!(!moved.is_empty());
+    let sides: Vec<Side> = moved.iter().filter(|(is_a, _)| *is_a).map(|(_, side)| *side).collect();
+    assert_eq!(sides, [Side::Backup, Side::Default]);
+    let counters = pair.host(A).failover_counters().unwrap();
+    assert_eq!((counters.failovers, counters.failbacks, counters.refused), (1, 1, 0));
 }

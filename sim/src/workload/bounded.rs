@@ -9,9 +9,10 @@ use softnic_nic::transports::{BestEffort, Completion, PartialReason, Sge};
 use softnic_nic::{Buffer, MrError};
 use softnic_wire::Instant;
 
+use super::hosts::Hosts;
 use super::{Op, Options};
 use crate::delivery::same_bytes;
-use crate::pair::{A, B, Pair};
+use crate::pair::{A, B};
 use crate::report::Delivered;
 
 /// Where bitmaps begin, on either side: behind all payload.
@@ -47,7 +48,7 @@ impl Options {
 
 impl Messages {
     /// Of connection `i`, with its bitmaps on the side that receives.
-    pub(super) fn new(o: &Options, i: u64, pair: &mut Pair<'_>) -> Result<Option<Messages>, MrError> {
+    pub(super) fn new(o: &Options, i: u64, hosts: &mut Hosts<'_>) -> Result<Option<Messages>, MrError> {
         if !o.transport.is_bounded() {
             return Ok(None);
         }
@@ -56,7 +57,7 @@ impl Messages {
         let len = o.mtu.packets(o.size).div_ceil(8);
         let bytes = slots * u64::from(len);
         let bitmaps = Buffer::new(ADDRESS + i * bytes, bytes as usize);
-        let key = pair.sim.nic(host).reg_mr(pair.sides[host].pd, &bitmaps, Access::LOCAL_WRITE)?;
+        let key = hosts.reg_mr(host, &bitmaps, Access::LOCAL_WRITE)?;
         let bits = vec![0; len as usize];
         Ok(Some(Messages { bitmaps, key, len, slots, bits, posted_at: VecDeque::new(), posted: 0, ended: 0 }))
     }

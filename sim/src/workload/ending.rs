@@ -14,12 +14,13 @@ impl Run<'_, '_> {
         let o = self.options;
         let seconds = self.last_completion.saturating_sub(self.start) as f64 / 1e9;
         let per_second = |bits: f64| if seconds > 0.0 { bits / seconds } else { 0.0 };
+        let links = self.hosts.links().map(|link| self.hosts.sim().link_stats(link));
         // The link that carries the payload.
-        let sent = self.pair.sim.link_stats(self.pair.links[usize::from(o.op == Op::Read)]);
-        let requester = *self.pair.sim.nic(A).counters();
-        let responder = *self.pair.sim.nic(B).counters();
+        let sent = links[usize::from(o.op == Op::Read)];
+        let [requester, responder] = [A, B].map(|host| self.hosts.counters(host));
         let mut applied_events = vec![0; o.faults.script.events.len()];
-        self.pair.sim.count_applied(&mut applied_events);
+        let of = self.hosts.links();
+        self.hosts.sim().count_applied(&of, &mut applied_events);
         let bounded = o.transport.is_bounded();
         let bytes = if bounded { self.delivered.bytes as f64 } else { self.done as f64 * f64::from(o.size) };
         Ok(Report {
@@ -37,11 +38,12 @@ impl Run<'_, '_> {
             tx_packets: requester.sent_requests + requester.retransmitted_packets + requester.lowar_repairs_sent,
             retransmitted_packets: requester.retransmitted_packets,
             virtual_ms: self.last_completion as f64 / 1e6,
-            digest: self.pair.sim.digest(),
+            digest: self.hosts.sim().digest(),
             requester,
             responder,
             applied_events,
-            links: self.pair.links.map(|l| self.pair.sim.link_stats(l)),
+            links,
+            failover: self.hosts.failover(o),
         })
     }
 

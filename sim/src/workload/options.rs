@@ -12,10 +12,13 @@ use softnic_nic::transports::sr::MAX_WINDOW;
 use softnic_nic::transports::{BestEffort, SendOp, Transport};
 use softnic_nic::{AddressError, ModifyError, MrError};
 use softnic_sdr::SdrError;
+use softnic_shift::Times;
 use softnic_switch::group::GroupError;
 use softnic_wire::PathMtu;
 
 use super::sdr::{self, SdrOptions};
+use crate::Time;
+use crate::pair::{A, B};
 
 /// What the work requests do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,8 +97,38 @@ pub struct Options {
     pub sdr: Option<SdrOptions>,
     /// Whether both ends authenticate every packet of the other.
     pub auth: bool,
+    /// Each host has a second NIC, with a link between them, by which connections go on when the first one fails.
+    pub backup: Option<Backup>,
+    /// Ports of the first NICs that go down.
+    pub outages: Vec<Outage>,
     /// Seed of everything random.
     pub seed: u64,
+}
+
+/// The second NICs of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Backup {
+    /// What goes wrong on the link between them, in both directions.
+    pub faults: Spec,
+    /// Between two probes of the first link, while it is not used.
+    pub probe: Duration,
+}
+
+impl Default for Backup {
+    fn default() -> Backup {
+        Backup { faults: Spec::default(), probe: Times::default().probe }
+    }
+}
+
+/// The port of a NIC is down for a time: the NIC knows, and no frame leaves or comes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outage {
+    /// Whose: 0 is the requester, 1 the responder.
+    pub host: usize,
+    /// From when on, in virtual time.
+    pub from: Duration,
+    /// For how long.
+    pub lasts: Duration,
 }
 
 impl Default for Options {
@@ -119,6 +152,8 @@ impl Default for Options {
             stride: 1,
             sdr: None,
             auth: false,
+            backup: None,
+            outages: Vec::new(),
             seed: 1,
         }
     }
@@ -148,8 +183,23 @@ impl Options {
 
     /// The round trip with the most that the faults' delay, jitter and queues add.
     pub(super) fn longest_round_trip(&self) -> Duration {
-        let add = |rtt: Duration, d: &Direction| rtt.saturating_add(self.faults.shape(*d).longest());
-        [Direction::Ab, Direction::Ba].iter().fold(self.rtt, add)
+        let of = |faults: &Spec| {
+            let add = |rtt: Duration, d: &Direction| rtt.saturating_add(faults.shape(*d).longest());
+            [Direction::Ab, Direction::Ba].iter().fold(self.rtt, add)
+        };
+        // A connection keeps its timeout when it goes by the backup.
+        self.backup.as_ref().map_or(Duration::ZERO, |backup| of(&backup.faults)).max(of(&self.faults))
+    }
+
+    /// When ports go down and up, the last one first.
+    pub(super) fn port_changes(&self) -> Vec<(Time, usize, bool)> {
+        let both = |outage: &Outage| {
+            let (down, up) = (outage.from, outage.from.saturating_add(outage.lasts));
+            [(down, false), (up, true)].map(|(at, up)| (Time::default().after(at), outage.host, up))
+        };
+        let mut changes: Vec<_> = self.outages.iter().flat_map(both).collect();
+        changes.sort_by_key(|&(at, ..)| std::cmp::Reverse(at));
+        changes
     }
 }
 
@@ -213,6 +263,7 @@ pub(super) fn check(o: &Options) -> Result<(), SimError> {
     wrong(o.sdr.is_some() && o.transport != Transport::Uc, "sdr goes over uc")?;
     sdr::check_options(o).map_or(Ok(()), |why| Err(SimError::Options(why)))?;
     check_transport(o)?;
+    check_backup(o)?;
     wrong(o.auth && !o.transport.is_reliable(), "only rc, sr and lowar have authentication: leave --auth out")?;
     wrong(o.auth && !real, "a tag is made of whole packets: --auth needs --payload real")?;
     let bounded = o.transport.is_bounded();
@@ -222,6 +273,19 @@ pub(super) fn check(o: &Options) -> Result<(), SimError> {
     wrong(o.op == Op::Atomic && o.size != 8, "an atomic is of 8 bytes")?;
     wrong(o.retry > 7, "the retry count must be from 0 to 7")?;
     wrong(o.timeout.is_some_and(|t| t > 31), "the timeout code must be from 0 to 31")
+}
+
+/// What cannot be protected by a backup.
+fn check_backup(o: &Options) -> Result<(), SimError> {
+    let wrong = |bad: bool, why| if bad { Err(SimError::Options(why)) } else { Ok(()) };
+    wrong(o.outages.iter().any(|outage| ![A, B].contains(&outage.host)), "there are two hosts, 0 and 1")?;
+    let Some(backup) = &o.backup else { return Ok(()) };
+    backup.faults.check_link()?;
+    wrong(!o.transport.is_reliable(), "only rc, sr and lowar are protected: leave --backup out")?;
+    wrong(o.payload == PayloadMode::Elided, "both ends read what the other wrote: --backup needs --payload real")?;
+    wrong(o.auth, "a backup does not authenticate: --backup goes without --auth")?;
+    wrong(o.cc != Cc::None, "a backup has no congestion control: --backup goes without --cc")?;
+    wrong(backup.probe.is_zero(), "the time between two probes must be more than 0")
 }
 
 /// What a transport cannot do.

@@ -7,24 +7,28 @@ use softnic_pcaps::{LinkType, PcapWriter, Timestamp};
 use softnic_trace::Trace;
 
 use super::SimError;
-use crate::pair::{A, B, Pair};
+use crate::pair::{A, B};
+use crate::simulator::Simulator;
 
 /// Has every frame that leaves written to `capture`, and all that happens at both hosts to the trace. Why the capture could not be written is in
 /// `written`.
 pub(super) fn begin<'p>(
-    pair: &mut Pair<'p>,
+    sim: &mut Simulator<'p>,
     capture: Option<impl io::Write + 'p>,
     trace: Option<&Trace>,
     written: &'p RefCell<io::Result<()>>,
 ) -> Result<(), SimError> {
     if let Some(trace) = trace {
         for (host, name) in [(A, "a"), (B, "b")] {
-            pair.sim.watch(host, trace.observer(name, 0));
+            sim.watch(host, 0, trace.observer(name, 0));
+            if sim.dual(host).is_some() {
+                sim.watch(host, 1, trace.observer(&format!("{name}-backup"), 0));
+            }
         }
     }
     let Some(out) = capture else { return Ok(()) };
     let mut pcap = PcapWriter::new(out, LinkType::Ethernet).map_err(SimError::Capture)?;
-    pair.sim.set_tap(Box::new(move |sent| {
+    sim.set_tap(Box::new(move |sent| {
         if written.borrow().is_ok() {
             let at = Timestamp::from_nanos(i128::from(sent.at.0 / 1000));
             *written.borrow_mut() = pcap.write(at, sent.frame, sent.wire_len as u32);

@@ -51,7 +51,7 @@ pub(super) fn run(
     check(options)?;
     let written = RefCell::new(Ok(()));
     let mut run = Run::new(options, scheme)?;
-    recording::begin(&mut run.hosts.pair, capture, trace, &written)?;
+    recording::begin(&mut run.hosts.pair.sim, capture, trace, &written)?;
     let outcome = run.drive(&mut |done| go_on(done) && written.borrow().is_ok());
     let report = outcome.map(|interrupted| run.report(interrupted));
     drop(run);
@@ -208,7 +208,7 @@ impl<'a> Run<'a, '_> {
         let links = self.hosts.pair.links.map(|l| self.hosts.pair.sim.link_stats(l));
         let [requester, responder] = [A, B].map(|host| *self.hosts.pair.sim.nic(host).counters());
         let mut applied_events = vec![0; o.faults.script.events.len()];
-        self.hosts.pair.sim.count_applied(&mut applied_events);
+        self.hosts.pair.sim.count_applied(&self.hosts.pair.links, &mut applied_events);
         let [sent, told] = [A, B].map(|host| self.with(host, |_, qp, _| Ok(qp.counters())).unwrap_or_default());
         Report {
             goodput_gbps: per_second(self.done as f64 * f64::from(o.size) * 8.0) / 1e9,
@@ -243,6 +243,7 @@ impl<'a> Run<'a, '_> {
             responder,
             applied_events,
             links,
+            failover: None,
         }
     }
 }

@@ -88,7 +88,7 @@ pub(super) fn run(
     check(options)?;
     let written = RefCell::new(Ok(()));
     let mut run = Run::new(options)?;
-    recording::begin(&mut run.hosts.pair, capture, trace, &written)?;
+    recording::begin(&mut run.hosts.pair.sim, capture, trace, &written)?;
     let outcome = run.drive(&mut |done| go_on(done) && written.borrow().is_ok());
     let report = outcome.map(|interrupted| run.report(interrupted));
     drop(run);
@@ -343,7 +343,7 @@ impl<'a, 'p> Run<'a, 'p> {
         let links = self.hosts.pair.links.map(|l| self.hosts.pair.sim.link_stats(l));
         let [requester, responder] = [A, B].map(|host| *self.hosts.pair.sim.nic(host).counters());
         let mut applied_events = vec![0; o.faults.script.events.len()];
-        self.hosts.pair.sim.count_applied(&mut applied_events);
+        self.hosts.pair.sim.count_applied(&self.hosts.pair.links, &mut applied_events);
         let counted = self.with(B, |_, qp, nic| Ok(qp.counters(nic))).unwrap_or_default();
         let chunks = Chunks { late_packets: counted.late(), cts_sent: counted.cts_sent, ..self.chunks };
         Report {
@@ -366,6 +366,7 @@ impl<'a, 'p> Run<'a, 'p> {
             responder,
             applied_events,
             links,
+            failover: None,
         }
     }
 }
