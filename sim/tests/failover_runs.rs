@@ -105,6 +105,40 @@ fn without_a_failure_the_default_link_carries_the_same_frames_at_the_same_times_
     }
 }
 
+/// The time that a fallback may take, beside round trips: the first message on the wire.
+fn message_time(o: &Options) -> Duration {
+    let bits = u64::from(o.size + o.mtu.packets(o.size) * 100) * 8;
+    Duration::from_nanos(bits * 1_000_000_000 / o.rate)
+}
+
+#[test]
+fn a_fallback_takes_two_round_trips_and_one_more_where_keys_are_asked_for() {
+    let mut report = Vec::new();
+    for op in OPS {
+        for direction in ["ab.down", "ba.down", "down"] {
+            let (mut shortest, mut longest) = (Duration::MAX, Duration::ZERO);
+            let mut skipped = 0;
+            for i in 0..100 {
+                let from = 420_000 + i * 7_919;
+                let plain = options(op, Transport::Rc, &format!("{direction}={from}ns+10s"));
+                let run = completed(&Options { backup: backup(""), ..plain });
+                let failover = run.failover.unwrap().counters;
+                assert_eq!((failover.failovers, failover.refused, failover.times().len()), (1, 0, 1), "{op:?} {from}");
+                shortest = shortest.min(failover.times()[0]);
+                longest = longest.max(failover.times()[0]);
+                skipped += failover.skipped;
+            }
+            let o = options(op, Transport::Rc, "");
+            let trips = if op == Op::Send { 2 } else { 3 };
+            report.push(format!("{op:?} {direction}: {shortest:?} to {longest:?}, {skipped} skipped"));
+            assert!(longest <= o.rtt * trips * 11 / 10 + message_time(&o), "{report:?}");
+            // What the peer had is done when the peer has said so; all else is sent and answered after that.
+            let least = if skipped > 0 { o.rtt } else { o.rtt * 2 };
+            assert!(shortest >= least, "{report:?}");
+        }
+    }
+}
+
 /// Bytes a second that completed from one virtual time to another, in ms.
 fn rates(options: &Options, windows: &[(u64, u64)]) -> Vec<f64> {
     let mut done = vec![[None; 2]; windows.len()];

@@ -135,9 +135,10 @@ impl Backup {
     fn take_send(&mut self, nic: &mut Nic, now: Instant, completion: &Completion) {
         let Some(&at) = self.by_backup.get(&completion.qpn) else { return };
         let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
-        let mut ended = None;
+        let (mut ended, mut any) = (None, false);
         while guard.at_backup.front().is_some_and(|sent| sent.seq <= completion.wr_id) {
             ended = guard.at_backup.pop_front();
+            any |= ended.as_ref().is_some_and(|sent| sent.send.is_some());
         }
         let went_well = completion.status == WcStatus::Success;
         if let Some(send) = ended.and_then(|sent| sent.send)
@@ -148,7 +149,8 @@ impl Backup {
             let _ = nic.push_completion(plain.init.send_cq, own);
         }
         if went_well {
-            if let Some(at) = guard.failed_at.take() {
+            // Our own handshake comes a round trip before the program's first work.
+            if any && let Some(at) = guard.failed_at.take() {
                 self.counters.note_time(now - at);
             }
             if guard.fence.is_some_and(|fence| fence <= completion.wr_id) {
