@@ -1,6 +1,6 @@
 //! Hellos and questions for regions: bytes in their places, round trips, and what is refused.
 
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 
@@ -146,14 +146,17 @@ fn what_is_no_hello() {
         bad[at] = value;
         assert!(matches!(Hello::parse(&bad), Err(Error::Malformed { .. })), "byte {at} = {value:#04x}");
     }
-    let unspecified = |bad: &mut [u8]| bad[104..120].fill(0);
-    let goes_round = |bad: &mut [u8]| bad[120..128].copy_from_slice(&(u64::MAX - 62).to_be_bytes());
-    let qpn = |qpn: u32| move |bad: &mut [u8]| bad[137..140].copy_from_slice(&qpn.to_be_bytes()[1..]);
-    let changes: [&dyn Fn(&mut [u8]); 5] = [&unspecified, &goes_round, &qpn(0), &qpn(1), &qpn(0xff_ffff)];
-    for (i, change) in changes.iter().enumerate() {
-        let mut bad = good;
-        change(&mut bad);
-        assert!(matches!(Hello::parse(&bad), Err(Error::Malformed { .. })), "change {i}");
+    let backup = hello().backup.unwrap();
+    let impossible = [
+        BackupQp { gid: Ipv6Addr::UNSPECIFIED, ..backup },
+        BackupQp { control_addr: u64::MAX - 62, ..backup },
+        BackupQp { qpn: Qpn::QP0, ..backup },
+        BackupQp { qpn: Qpn::GSI, ..backup },
+        BackupQp { qpn: Qpn::MULTICAST, ..backup },
+    ];
+    for backup in impossible {
+        let bad = bytes_of(&Hello { backup: Some(backup), ..hello() });
+        assert!(matches!(Hello::parse(&bad), Err(Error::Malformed { .. })), "{backup}");
     }
 }
 
