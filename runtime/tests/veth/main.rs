@@ -5,6 +5,7 @@ mod auth;
 mod before_6_6;
 mod capture;
 mod errors;
+mod failover;
 mod faults;
 mod fork;
 mod link;

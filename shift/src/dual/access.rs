@@ -156,8 +156,10 @@ impl DualNic {
             Some(guard) if guard.stage == Stage::Ready && guard.machine.phase() != Phase::Failed => {
                 // While the other side is used, or this one connected anew, the program need not know.
                 let hidden = guard.machine.phase() != Phase::Default || guard.machine.recv_on() == Side::Backup;
-                let state = if hidden { QpState::ReadyToSend } else { state };
-                Some((state, QpAttr { sq_psn: guard.attr.sq_psn, rq_psn: guard.attr.rq_psn, ..attr }))
+                match hidden {
+                    true => Some((QpState::ReadyToSend, guard.attr)),
+                    false => Some((state, QpAttr { sq_psn: guard.attr.sq_psn, rq_psn: guard.attr.rq_psn, ..attr })),
+                }
             }
             _ => Some((state, attr)),
         }

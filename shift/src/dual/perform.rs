@@ -159,9 +159,9 @@ impl Backup {
         let sges = [Sge { addr: ours, len: Status::LEN as u32, lkey: guard.control_keys[by as usize] }];
         match by {
             Side::Default => {
-                post_own(nic, now, plain.qpn, *own_wr_id, op, &sges);
+                let posted = post_own(nic, now, plain.qpn, *own_wr_id, op, &sges);
                 if guard.machine.awaits_notice() {
-                    guard.notice_at = nic.vitals(plain.qpn).map(|vitals| vitals.posted);
+                    guard.notice_at = posted;
                 }
             }
             Side::Backup => post_at_backup(backup, now, guard, op, &sges),
@@ -242,8 +242,8 @@ impl Backup {
         let Some((plain, guard)) = parts(connections, at) else { return };
         let Some(peer) = guard.peer else { return };
         let op = SendOp::Write { remote_addr: peer.control_addr, rkey: peer.control_keys[0] };
-        post_own(nic, now, plain.qpn, *own_wr_id, op, &[]);
-        guard.probe_at = nic.vitals(plain.qpn).map(|vitals| vitals.posted);
+        // A queue pair whose address is gone takes none: the next probe is another attempt.
+        guard.probe_at = post_own(nic, now, plain.qpn, *own_wr_id, op, &[]);
     }
 
     /// A signaled send of our own, because the program has none.
@@ -408,12 +408,13 @@ impl Backup {
     }
 }
 
-/// Posts work of our own to the default's queue pair. Nobody is told when it is done.
-fn post_own(nic: &mut Nic, now: Instant, qpn: Qpn, wr_id: u64, op: SendOp, sges: &[Sge]) {
+/// Posts work of our own to the default's queue pair. Nobody is told when it is done; how many sends are done then. `None` where the queue
+/// pair takes nothing: one that has halted meanwhile is known soon.
+fn post_own(nic: &mut Nic, now: Instant, qpn: Qpn, wr_id: u64, op: SendOp, sges: &[Sge]) -> Option<u32> {
     let (data, flags) = (Data::Gather(sges), SendFlags::default());
-    // Where the queue pair has halted meanwhile, that is known soon.
-    let _ = nic.write_checked_send(qpn, &SendWr { wr_id, op, data, flags, best_effort: None, to: None });
+    nic.write_checked_send(qpn, &SendWr { wr_id, op, data, flags, best_effort: None, to: None }).ok()?;
     nic.ring_doorbell(now, qpn);
+    nic.vitals(qpn).map(|vitals| vitals.posted)
 }
 
 /// The same to the backup's, where its completion is seen.
