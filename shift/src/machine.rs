@@ -383,6 +383,14 @@ impl Machine {
         self.act(Action::Trust);
     }
 
+    /// A probe could not be sent: the default has no address, or no queue pair. It may have later.
+    pub fn on_no_probe(&mut self, now: Instant) {
+        if self.probing {
+            self.probing = false;
+            self.timer = Some(now + self.times.probe);
+        }
+    }
+
     /// The program's signaled send, or a fence of our own, went to the backup: what follows waits.
     pub fn on_fence_sent(&mut self) {
         if self.phase == Phase::WaitSignaled {

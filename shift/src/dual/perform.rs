@@ -225,7 +225,7 @@ impl Backup {
             guard.at_backup.clear();
         }
         let reset = QpAttr { state: Some(QpState::Reset), ..QpAttr::default() };
-        // Where the address is gone it stays halted, and the backup is used from now on.
+        // Where the address is gone it stays halted, until a probe finds it again.
         let made = of.modify_qp(qpn, &reset).and_then(|()| of.connect(qpn, &settings));
         guard.halted[side as usize] = made.is_err();
         if side == Side::Default && guard.machine.phase() == Phase::Fallback {
@@ -238,12 +238,18 @@ impl Backup {
 
     /// An empty WRITE by the default: it is answered when the way there and back is whole.
     fn probe(&mut self, nic: &mut Nic, now: Instant, at: usize) {
+        // An address that was gone, as those of IPv6 are while their link is down, may be there again.
+        if self.guard(at).is_some_and(|guard| guard.halted[0]) {
+            self.remake(nic, at, Side::Default);
+        }
         let Backup { connections, own_wr_id, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
         let Some(peer) = guard.peer else { return };
         let op = SendOp::Write { remote_addr: peer.control_addr, rkey: peer.control_keys[0] };
-        // A queue pair whose address is gone takes none: the next probe is another attempt.
         guard.probe_at = post_own(nic, now, plain.qpn, *own_wr_id, op, &[]);
+        if guard.probe_at.is_none() {
+            guard.machine.on_no_probe(now);
+        }
     }
 
     /// A signaled send of our own, because the program has none.
