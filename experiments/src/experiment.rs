@@ -16,6 +16,7 @@ mod plot;
 mod pool;
 mod race;
 mod sdr;
+mod shift;
 mod small;
 mod stats;
 mod theory;
@@ -96,7 +97,7 @@ impl Args {
     fn ends(&self, experiment: &Experiment) -> Result<Option<Ends>, String> {
         let Some(device) = &self.dev else { return Ok(None) };
         let time = match experiment.run {
-            Run::Simulated(_) => Some("is for virtual time"),
+            Run::Simulated(_) | Run::Exact(_) => Some("is for virtual time"),
             Run::Computed(_) => Some("needs no device"),
             Run::Both(..) | Run::Measured(_) => None,
         };
@@ -121,6 +122,8 @@ impl Args {
 enum Run {
     /// In virtual time.
     Simulated(fn(&Setting) -> Result<Outcome, String>),
+    /// In virtual time, where nothing is drawn: one seed is all.
+    Exact(fn(&Setting) -> Result<Outcome, String>),
     /// In virtual time, or in real time on a device, over an emulated link of this rate.
     Both(fn(&Setting) -> Result<Outcome, String>, fn(&Setting, &Ends, u64) -> Result<Outcome, String>),
     /// In real time, without any NIC.
@@ -137,7 +140,7 @@ pub(crate) struct Experiment {
     run: Run,
 }
 
-const EXPERIMENTS: [Experiment; 10] = [
+const EXPERIMENTS: [Experiment; 12] = [
     Experiment {
         name: "lowar-goodput",
         about: "goodput by loss, round trip and connections (LoWAR, figures 3a and 9)",
@@ -187,6 +190,16 @@ const EXPERIMENTS: [Experiment; 10] = [
         name: "sdr-ec-vs-xor",
         about: "what erasure codes cost the CPU, and the loss from which they fall back (SDR-RDMA, figure 11)",
         run: Run::Computed(codes::run),
+    },
+    Experiment {
+        name: "shift-throughput",
+        about: "goodput over time while a NIC or a switch port fails, with a backup and without (SHIFT, figure 5)",
+        run: Run::Exact(shift::throughput),
+    },
+    Experiment {
+        name: "shift-fallback",
+        about: "time from the first failed completion to the first good one by the backup (SHIFT, figure 6b)",
+        run: Run::Exact(shift::fallback),
     },
 ];
 
@@ -299,6 +312,10 @@ pub fn run(args: &Args, seed: u64, json: bool) -> Result<ExitCode, String> {
     if !args.engines.is_empty() && experiment.name != "sdr-scaling" {
         return Err(format!("{} is not about engines: --engines is for sdr-scaling", experiment.name));
     }
+    let is_exact = matches!(experiment.run, Run::Exact(_));
+    if is_exact && args.seeds.is_some_and(|seeds| seeds > 1) {
+        return Err(format!("{} draws nothing, so all seeds are alike: leave --seeds out", experiment.name));
+    }
     let destination = Destination { folder: &args.out, png: args.png, json };
     destination.prepare()?;
     stop::install();
@@ -306,7 +323,7 @@ pub fn run(args: &Args, seed: u64, json: bool) -> Result<ExitCode, String> {
     let setting = Setting {
         name: experiment.name,
         first_seed: seed,
-        seeds: args.seeds,
+        seeds: if is_exact { Some(1) } else { args.seeds },
         quick: args.quick,
         transports: args.transports.clone(),
         threads: args.threads.map_or_else(cores, usize::from),
@@ -314,11 +331,11 @@ pub fn run(args: &Args, seed: u64, json: bool) -> Result<ExitCode, String> {
     };
     let began = Instant::now();
     let outcome = match (&experiment.run, &ends) {
-        (Run::Simulated(run) | Run::Both(run, _) | Run::Computed(run), None) => run(&setting)?,
+        (Run::Simulated(run) | Run::Exact(run) | Run::Both(run, _) | Run::Computed(run), None) => run(&setting)?,
         (Run::Both(_, run), Some(ends)) => run(&setting, ends, args.rate)?,
         (Run::Measured(run), None) => run(&setting, &Ends::in_memory())?,
         (Run::Measured(run), Some(ends)) => run(&setting, ends)?,
-        (Run::Simulated(_) | Run::Computed(_), Some(_)) => {
+        (Run::Simulated(_) | Run::Exact(_) | Run::Computed(_), Some(_)) => {
             return Err(format!("{} is for no device", experiment.name));
         }
     };

@@ -106,8 +106,13 @@ impl<'a> Simulator<'a> {
         self.tap = Some(tap);
     }
 
+    /// Has a host watched: the first of its NICs.
+    pub fn watch(&mut self, host: usize, observer: Observer) {
+        self.watch_nic(host, 0, observer);
+    }
+
     /// Has a NIC of a host watched, by its place among those of the host.
-    pub fn watch(&mut self, host: usize, place: usize, observer: Observer) {
+    pub(crate) fn watch_nic(&mut self, host: usize, place: usize, observer: Observer) {
         let node = self.nodes.remove(host);
         self.nodes.insert(host, Box::new(Traced { host: node, place, observer }));
     }

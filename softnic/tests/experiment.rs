@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 11] = [
     "lowar-goodput",
     "lowar-fct",
     "lowar-burst",
@@ -21,6 +21,8 @@ const NAMES: [&str; 9] = [
     "sdr-throughput",
     "sdr-chunk",
     "sdr-ec-vs-xor",
+    "shift-throughput",
+    "shift-fallback",
 ];
 
 fn softnic(args: &[&str]) -> Command {
@@ -250,6 +252,30 @@ fn flows_with_dcqcn_share_a_bottleneck_fairly_and_their_rates_are_in_the_files()
 }
 
 #[test]
+fn connections_with_a_backup_go_on_at_the_rate_of_the_line_and_plain_ones_end() {
+    let folder = Folder::new("shift");
+    quick(&folder, "shift-throughput", &[]);
+    let rows = csv(&folder.read("shift-throughput-quick.csv"));
+    let rate = |backup: &str, second: &str| {
+        let keys = [("operation", "WRITE"), ("failure", "switch port"), ("backup", backup), ("interval_ms", "1000")];
+        figure(&rows, &[&keys[..], &[("time_s", second)]].concat(), "gbps")
+    };
+    let line = rate("no", "2");
+    for second in ["2", "7", "13"] {
+        assert!((rate("yes", second) / line - 1.0).abs() < 0.02, "second {second}: {} of {line}", rate("yes", second));
+    }
+    assert_eq!((rate("no", "7"), rate("no", "13")), (0.0, 0.0), "without a backup the program ends");
+    assert_well_formed(&folder.read("shift-throughput-quick.svg"));
+    quick(&folder, "shift-fallback", &[]);
+    let rows = csv(&folder.read("shift-fallback-quick.csv"));
+    assert_eq!(rows.len(), 3 * 3 * 10);
+    // Two round trips of 50 µs, three where a key is asked for, and 64 KiB at 10 Gbit/s.
+    let bound = |row: &HashMap<String, String>| if row["operation"] == "SEND" { 100.0 } else { 150.0 } * 1.1 + 57.6;
+    assert!(rows.iter().all(|row| (50.0..=bound(row)).contains(&number(row, "fallback_us"))), "{rows:?}");
+    assert_well_formed(&folder.read("shift-fallback-quick.svg"));
+}
+
+#[test]
 fn json_has_an_object_for_each_figure_and_a_summary() {
     let folder = Folder::new("json");
     let text = quick(&folder, "lowar-overhead", &["--transports", "rc,sr", "--json"]);
@@ -291,6 +317,9 @@ fn wrong_arguments_get_one_clear_line() {
             "lowar-fct is for virtual time: on a device there are lowar-goodput, sdr-throughput, sdr-chunk",
         ),
         (&["sdr-ec-vs-xor", "--dev", "mem"], 1, "sdr-ec-vs-xor needs no device"),
+        (&["shift-fallback", "--dev", "mem"], 1, "shift-fallback is for virtual time"),
+        (&["shift-fallback", "--seeds", "2"], 1, "all seeds are alike: leave --seeds out"),
+        (&["shift-fallback", "--transports", "rc,sr"], 1, "one transport at a time"),
         (&["sdr-chunk", "--transports", "rc"], 1, "sdr-chunk has its own contestants: leave --transports out"),
         (&["lowar-goodput", "--dev", "mem", "--connect", "::1"], 1, "mem is inside one process"),
         (&["--dev", "mem", "--server"], 1, "mem is inside one process"),

@@ -225,7 +225,7 @@ pub fn run_seed_watched(seed: u64, trace: Option<&Trace>) -> Result<Passed, Box<
     let mut swarm = Swarm::new(world.clone()).map_err(|what| broken(world, Time::default(), what, Vec::new()))?;
     if let Some(trace) = trace {
         for (host, name) in ["a", "b"].into_iter().enumerate() {
-            swarm.pair.sim.watch(host, 0, trace.observer(name, 0));
+            swarm.pair.sim.watch(host, trace.observer(name, 0));
         }
     }
     let outcome = swarm.run();

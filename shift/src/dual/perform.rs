@@ -56,7 +56,7 @@ impl Backup {
 
     /// Stops a side with its work in place. What is outstanding must be such that it may be carried out twice (§4.3.2).
     fn halt(&mut self, nic: &mut Nic, now: Instant, at: usize, side: Side) {
-        let Backup { nic: backup, connections, .. } = self;
+        let Backup { nic: backup, connections, own_wr_id, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
         let of = if side == Side::Default { nic } else { backup };
         let qpn = guard.qp(plain.qpn, side);
@@ -64,7 +64,11 @@ impl Backup {
             let _ = of.halt_qp(qpn);
         }
         guard.halted[side as usize] = true;
-        guard.failed_at.get_or_insert(now);
+        // How long a failover takes is how long somebody's work waits for it.
+        let mut work = of.outstanding_sends(qpn).into_iter().flatten();
+        if guard.failed_at.is_none() && work.any(|send| side == Side::Backup || send.wr.wr_id != *own_wr_id) {
+            guard.failed_at = Some(now);
+        }
         (guard.probe_at, guard.notice_at) = match side {
             Side::Default => (None, None),
             Side::Backup => (guard.probe_at, guard.notice_at),

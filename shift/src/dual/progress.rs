@@ -82,7 +82,6 @@ impl Backup {
                 match parts(&mut self.connections, at) {
                     Some((_, guard)) if guard.stage == Stage::Ready && status == WcStatus::RetryExcErr => {
                         guard.halted[side as usize] = true;
-                        guard.failed_at.get_or_insert(now);
                         guard.machine.on_failure(now, side, Reason::Retries);
                         self.perform(nic, now, at);
                     }

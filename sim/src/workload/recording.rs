@@ -20,9 +20,9 @@ pub(super) fn begin<'p>(
 ) -> Result<(), SimError> {
     if let Some(trace) = trace {
         for (host, name) in [(A, "a"), (B, "b")] {
-            sim.watch(host, 0, trace.observer(name, 0));
+            sim.watch(host, trace.observer(name, 0));
             if sim.dual(host).is_some() {
-                sim.watch(host, 1, trace.observer(&format!("{name}-backup"), 0));
+                sim.watch_nic(host, 1, trace.observer(&format!("{name}-backup"), 0));
             }
         }
     }
