@@ -207,6 +207,9 @@ impl Engine {
             return self.give_up(core, why);
         }
         core.nic_of(number).into_iter().for_each(|nic| nic.set_link(false));
+        if number == Nic::WIRE {
+            core.end_unprotected();
+        }
         if let Some(control) = &core.control {
             control.say(format!("{} is gone: {why}", if number == Nic::WIRE { "the NIC" } else { "its backup" }));
         }
@@ -340,6 +343,19 @@ impl Core {
         for qpn in self.work.queue_pairs() {
             // One that was never connected stays as it is.
             let _ = self.driver.node.modify_qp(now, qpn, &error);
+        }
+    }
+
+    /// The same to those that have no backup: their wire is gone.
+    fn end_unprotected(&mut self) {
+        let error = QpAttr { state: Some(QpState::Error), ..QpAttr::default() };
+        let now = self.driver.now();
+        let full = self.completions.still_full(&mut self.driver.node);
+        self.work.take_all(&mut self.driver.node, now, full);
+        for qpn in self.work.queue_pairs() {
+            if !self.driver.node.is_protected(qpn) {
+                let _ = self.driver.node.modify_qp(now, qpn, &error);
+            }
         }
     }
 

@@ -17,6 +17,8 @@ pub(crate) const CONTROL: usize = 2 * Status::LEN;
 /// A reliable connection of the default NIC.
 pub(crate) struct Connection {
     pub(crate) plain: Plain,
+    /// It cannot be protected: a peer that asks need not wait.
+    pub(crate) refused: bool,
     pub(crate) guard: Option<Box<Guard>>,
 }
 
@@ -33,7 +35,7 @@ pub(crate) struct Plain {
 
 impl Connection {
     pub(crate) fn new(qpn: Qpn, init: &QpInit) -> Connection {
-        Connection { plain: Plain { qpn, init: *init, written: 0, recvs: 0 }, guard: None }
+        Connection { plain: Plain { qpn, init: *init, written: 0, recvs: 0 }, refused: false, guard: None }
     }
 }
 
@@ -59,7 +61,7 @@ impl Plain {
 
 /// A connection that is protected, in its two parts.
 pub(crate) fn parts(connections: &mut [Option<Connection>], at: usize) -> Option<(&mut Plain, &mut Guard)> {
-    let Connection { plain, guard } = connections.get_mut(at)?.as_mut()?;
+    let Connection { plain, guard, .. } = connections.get_mut(at)?.as_mut()?;
     Some((plain, guard.as_deref_mut()?))
 }
 
@@ -120,6 +122,8 @@ pub(crate) struct Guard {
     pub(crate) notice_at: Option<u32>,
     /// Receives were moved to the backup, behind the one by which the peer wakes us, and the peer has not been heard since.
     pub(crate) recv_moved: bool,
+    /// Work at the backup ended in an error of the program's own.
+    pub(crate) broken: bool,
     /// When the last failure was seen, until something goes well again.
     pub(crate) failed_at: Option<Instant>,
     /// The peer's key that was asked for, and when to ask again.

@@ -21,7 +21,7 @@ use crate::counters::FailoverCounters;
 use crate::machine::{Machine, Reason, Refusal, Times};
 
 /// Room in the default's queue pairs for work of our own: a probe or a notification, and the status behind it.
-const OWN_SENDS: u32 = 2;
+const OWN_SENDS: u32 = 4;
 /// Where the control memory of connections lies: each has a place of its own, at both NICs.
 const CONTROL_BASE: u64 = 0x5346_0000_0000_0000;
 
@@ -116,6 +116,8 @@ struct Backup {
     connections: Vec<Option<Connection>>,
     by_qpn: HashMap<Qpn, usize>,
     by_backup: HashMap<Qpn, usize>,
+    /// Connections of which something completed at the backup.
+    touched: Vec<usize>,
     /// Connections that have to be looked at whenever a frame came.
     unsettled: Vec<usize>,
     /// The name of receives of our own.
@@ -172,6 +174,7 @@ impl DualNic {
             connections: Vec::new(),
             by_qpn: HashMap::new(),
             by_backup: HashMap::new(),
+            touched: Vec::new(),
             unsettled: Vec::new(),
             own_wr_id,
             due: false,
@@ -338,7 +341,7 @@ impl DualNic {
         let Some(backup) = self.backup.as_mut().filter(|_| init.kind() == QpKind::Rc && init.srq.is_none()) else {
             return self.nic.create_qp(init);
         };
-        let caps = Caps { max_send_wr: (init.caps.max_send_wr + OWN_SENDS).min(softnic_nic::MAX_WR), ..init.caps };
+        let caps = Caps { max_send_wr: grown(init.caps.max_send_wr), ..init.caps };
         let qpn = self.nic.create_qp(&QpInit { caps, sig_all: false, halt_on_retry_exceeded: true, ..*init })?;
         let at = backup.connections.iter().position(Option::is_none).unwrap_or(backup.connections.len());
         let connection = Some(Connection::new(qpn, init));
@@ -376,8 +379,13 @@ impl DualNic {
         if self.nic.qp_state(qpn) != Some(QpState::ReadyToSend) {
             return Err(ProtectError::State);
         }
-        let guard = backup.make_guard(&mut self.nic, at, &attr, now)?;
+        if backup.guard(at).is_some() {
+            return Ok(());
+        }
+        let made = backup.make_guard(&mut self.nic, at, &attr, now);
         let Some(connection) = &mut backup.connections[at] else { return Err(ProtectError::Kind) };
+        connection.refused = made.is_err();
+        let guard = made?;
         if let Some(old) = connection.guard.replace(Box::new(guard)) {
             backup.drop_guard(&mut self.nic, at, &old);
         }
@@ -446,7 +454,6 @@ impl Backup {
         }
         let pd = *self.pds.get(&init.pd).ok_or(ProtectError::Resources)?;
         // A receive of our own waits there, and statuses and fences go by the same queue.
-        let grown = |wr: u32| (wr + OWN_SENDS).min(softnic_nic::MAX_WR);
         let caps =
             Caps { max_send_wr: grown(init.caps.max_send_wr), max_recv_wr: grown(init.caps.max_recv_wr), ..init.caps };
         let shadow = QpInit {
@@ -471,7 +478,13 @@ impl Backup {
         ];
         let (nonce, psn) = (self.draw_bytes(), Psn::new(self.random.next_u32()));
         self.by_backup.insert(backup, at);
-        let [Ok(of_default), Ok(of_backup)] = control_keys else { return Err(ProtectError::Resources) };
+        let [Ok(of_default), Ok(of_backup)] = control_keys else {
+            self.by_backup.remove(&backup);
+            let _ = self.nic.destroy_qp(backup);
+            control_keys[0].into_iter().for_each(|key| _ = nic.dereg_mr(key));
+            control_keys[1].into_iter().for_each(|key| _ = self.nic.dereg_mr(key));
+            return Err(ProtectError::Resources);
+        };
         Ok(Guard {
             stage: Stage::Meeting,
             attr: *attr,
@@ -495,6 +508,7 @@ impl Backup {
             probe_at: None,
             notice_at: None,
             recv_moved: false,
+            broken: false,
             failed_at: None,
             wanted: None,
         })
@@ -521,6 +535,11 @@ impl Backup {
         let _ = self.nic.dereg_mr(guard.control_keys[1]);
         let _ = nic.dereg_mr(guard.control_keys[0]);
     }
+}
+
+/// Room for the program's work and our own; what is too much stays too much.
+fn grown(wr: u32) -> u32 {
+    wr.max(wr.saturating_add(OWN_SENDS).min(softnic_nic::MAX_WR))
 }
 
 impl Node for DualNic {

@@ -125,6 +125,8 @@ pub struct Machine {
     /// When to do something although nothing happens: a probe, a fence, giving up.
     timer: Option<Instant>,
     probing: bool,
+    /// A probe was answered since the default side was left.
+    answered: bool,
     /// Before this, the default side is not returned to.
     hold_until: Instant,
     hold: Duration,
@@ -150,6 +152,7 @@ impl Machine {
             notified: false,
             timer: None,
             probing: false,
+            answered: false,
             hold_until: Instant::ZERO,
             hold: Duration::ZERO,
             returned_at: None,
@@ -184,8 +187,7 @@ impl Machine {
             Phase::Fallback | Phase::WaitSignaled => Some(Side::Backup),
             // The doorbell of the default side is withheld until all before has completed (§4.3.3).
             Phase::WaitDrained if planted(Bug::ShiftDoorbell) => Some(Side::Default),
-            Phase::Moving | Phase::WaitDrained => None,
-            Phase::Failed => Some(Side::Default),
+            Phase::Moving | Phase::WaitDrained | Phase::Failed => None,
         }
     }
 
@@ -253,6 +255,10 @@ impl Machine {
             // The one that stands by has no work. Whether it works is seen when it is needed.
             Phase::Default if side == Side::Backup && self.recv_on == Side::Default => {}
             _ if self.left.is_some() => self.fail(Refusal::BothSides),
+            // The default was seen to work, and is only not returned to yet.
+            Phase::Fallback if side == Side::Backup && self.answered => self.switch(now, side, reason),
+            // A port may come back: the retries decide.
+            Phase::Fallback if side == Side::Backup && reason == Reason::Port => {}
             Phase::Fallback if side == Side::Backup => self.fail(Refusal::BothSides),
             _ => self.switch(now, side, reason),
         }
@@ -288,7 +294,7 @@ impl Machine {
             (self.phase, self.timer) = (Phase::Fallback, None);
         }
         if left == Side::Default {
-            (self.notified, self.probing) = (false, false);
+            (self.notified, self.probing, self.answered) = (false, false, false);
             self.hold_back(now);
         }
         self.act(Action::Publish { by: to, wake });
@@ -373,7 +379,7 @@ impl Machine {
         if self.phase != Phase::Fallback || self.left.is_some() || !self.probing {
             return;
         }
-        self.probing = false;
+        (self.probing, self.answered) = (false, true);
         if now < self.hold_until {
             self.timer = Some(now + self.times.probe);
             return;
@@ -398,6 +404,13 @@ impl Machine {
             if planted(Bug::ShiftFence) {
                 self.on_drained();
             }
+        }
+    }
+
+    /// There was no room for a fence of our own.
+    pub fn on_no_fence(&mut self, now: Instant) {
+        if self.phase == Phase::WaitSignaled {
+            self.timer = Some(now + self.times.fence);
         }
     }
 
@@ -453,6 +466,8 @@ impl Machine {
         if self.phase != Phase::Failed {
             self.phase = Phase::Failed;
             self.timer = None;
+            // What was about to be done is not done any more: the work is where it is.
+            self.actions.clear();
             self.act(Action::Fail(why));
         }
     }

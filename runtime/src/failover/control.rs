@@ -258,7 +258,9 @@ impl Service {
     fn find_paths(&mut self) {
         let wire = Wire { engines: &self.engines, network: &self.network, number: DualNic::BACKUP };
         self.paths.retain(|PathWanted { engine, qpn, peer }| {
-            let path: Option<Path> = match wire.ask_path(None, *peer, qpn.value()) {
+            // From the address that the peer was told, the first of its IP version.
+            let from = wire.port().and_then(|p| p.addresses.iter().position(|own| own.is_ipv4() == peer.is_ipv4()));
+            let path: Option<Path> = match wire.ask_path(from, *peer, qpn.value()) {
                 Ok(None) => return true,
                 Ok(Some(path)) => wire.port().and_then(|port| path.attr.path(&port).ok()),
                 Err(_) => None,

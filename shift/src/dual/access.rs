@@ -25,7 +25,7 @@ impl DualNic {
         let Some(Some(connection)) = self.backup.as_mut().and_then(|backup| backup.connections.get_mut(at)) else {
             return Err(PostError::State);
         };
-        let Connection { plain, guard } = connection;
+        let Connection { plain, guard, .. } = connection;
         let wr = plain.flagged(wr);
         match guard {
             Some(guard) if guard.machine.phase() != Phase::Default || !guard.queue.is_empty() => {
@@ -40,7 +40,7 @@ impl DualNic {
                 Ok(())
             }
             _ => {
-                self.nic.write_checked_send(plain.qpn, &wr)?;
+                self.nic.write_checked_send(plain.qpn, &wr).map_err(|error| kept(&self.nic, plain.qpn, error))?;
                 plain.count_send(&wr.op);
                 Ok(())
             }
@@ -68,7 +68,7 @@ impl DualNic {
     pub fn post_recv_at(&mut self, at: usize, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let DualNic { nic, backup: Some(backup) } = self else { return Err(PostError::State) };
         let Some(Some(connection)) = backup.connections.get_mut(at) else { return Err(PostError::State) };
-        let Connection { plain, guard } = connection;
+        let Connection { plain, guard, .. } = connection;
         match guard {
             Some(guard)
                 if guard.machine.phase() != Phase::Failed
@@ -81,7 +81,7 @@ impl DualNic {
                 backup.pump_recvs(nic, at);
             }
             _ => {
-                nic.post_checked_recv(plain.qpn, wr)?;
+                nic.post_checked_recv(plain.qpn, wr).map_err(|error| kept(nic, plain.qpn, error))?;
                 plain.count_recv();
             }
         }
@@ -120,12 +120,12 @@ impl DualNic {
         let at = backup.by_qpn.get(&qpn).copied();
         match (at, attr.state) {
             (Some(at), Some(QpState::Error)) if backup.guard(at).is_some() => {
-                backup.end(nic, now, at);
+                backup.end(nic, now, at, false);
                 nic.modify_qp(qpn, attr)
             }
             (Some(at), Some(QpState::Reset)) => {
                 nic.modify_qp(qpn, attr)?;
-                if let Some(Some(Connection { plain, guard })) = backup.connections.get_mut(at) {
+                if let Some(Some(Connection { plain, guard, .. })) = backup.connections.get_mut(at) {
                     (plain.written, plain.recvs) = (0, 0);
                     if let Some(guard) = guard.take() {
                         backup.drop_guard(nic, at, &guard);
@@ -166,6 +166,15 @@ impl DualNic {
     }
 }
 
+/// Why work is not taken. A queue pair that has just halted takes none, and what becomes of it is about to be known: the work waits as if
+/// there was no room.
+fn kept(nic: &Nic, qpn: Qpn, error: PostError) -> PostError {
+    match error {
+        PostError::State if nic.qp_state(qpn) == Some(QpState::Error) => PostError::QueueFull,
+        error => error,
+    }
+}
+
 impl Backup {
     /// Gives receives that wait to the side that they belong to.
     pub(super) fn pump_recvs(&mut self, nic: &mut Nic, at: usize) {
@@ -177,13 +186,16 @@ impl Backup {
                 Side::Default => nic.post_checked_recv(plain.qpn, &recv.wr()),
                 Side::Backup => {
                     let mut there = recv.clone();
-                    if translate_all(&mut there.sges, |key| regions.get(&key).map(|region| region.key)).is_err() {
+                    // A key that the default has not either is the program's error, and told as such.
+                    let local =
+                        |key| regions.get(&key).map(|region| region.key).or((!nic.has_region(key)).then_some(key));
+                    if translate_all(&mut there.sges, local).is_err() {
                         break;
                     }
                     backup.post_checked_recv(guard.backup, &there.wr())
                 }
             };
-            if posted == Err(PostError::QueueFull) {
+            if posted.is_err() {
                 break;
             }
             if !recv.counted {

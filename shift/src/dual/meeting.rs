@@ -26,6 +26,9 @@ const KEY_WAIT: Duration = Duration::from_millis(20);
 impl Backup {
     /// Asks the peer, if it is time.
     pub(super) fn meet(&mut self, nic: &mut Nic, now: Instant, at: usize) {
+        if self.guard(at).is_none_or(|guard| guard.stage != Stage::Meeting) {
+            return;
+        }
         let gid = self.nic.port().addresses.clone();
         let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
         if guard.stage != Stage::Meeting || guard.ask_at.is_none_or(|at| now < at) {
@@ -77,6 +80,8 @@ impl Backup {
         let gid = self.nic.port().addresses.clone();
         let at = self.by_qpn.get(&theirs.receiver_qpn).copied();
         let known = at.filter(|&at| self.is_peer(at, Side::Default, received.src));
+        let place = |at: usize| self.connections.get(at)?.as_ref();
+        let may_come = at.and_then(place).is_some_and(|connection| !connection.refused);
         if theirs.kind == Kind::Offer {
             let answer = match known.and_then(|at| parts(&mut self.connections, at)) {
                 Some((plain, guard)) => {
@@ -88,7 +93,7 @@ impl Backup {
                     kind: Kind::Answer(MadStatus::SUCCESS),
                     sender_qpn: theirs.receiver_qpn,
                     receiver_qpn: theirs.sender_qpn,
-                    readiness: if at.is_some() { Readiness::NotYet } else { Readiness::None },
+                    readiness: if may_come { Readiness::NotYet } else { Readiness::None },
                     nonce: [0; 16],
                     backup: None,
                     ..theirs
@@ -157,12 +162,19 @@ impl Backup {
     /// Asks the peer for a key that a send waits for, if it is time.
     pub(super) fn ask_for_key(&mut self, now: Instant, at: usize) {
         let Backup { nic: backup, connections, .. } = self;
-        let Some((plain, guard)) = parts(connections, at) else { return };
-        let (Some((rkey, when)), Some(path)) = (guard.wanted, guard.path) else { return };
-        let Some(receiver_qpn) = guard.attr.dest_qp.filter(|_| when <= now) else { return };
+        let Some((_, guard)) = parts(connections, at) else { return };
+        if guard.machine.send_side() != Some(Side::Backup) {
+            guard.wanted = None;
+        }
+        let (Some((rkey, when)), Some(path), Some(peer)) = (guard.wanted, guard.path, guard.peer) else { return };
+        if now < when {
+            return;
+        }
+        let receiver_qpn = peer.qpn;
         guard.wanted = Some((rkey, now + KEY_WAIT));
-        let transaction_id = u64::from(rkey) << 32 | u64::from(plain.qpn.value());
-        let (kind, sender_qpn) = (Kind::Offer, plain.qpn);
+        // Between backups their queue pairs are named: whoever steers MADs there knows no others.
+        let (kind, sender_qpn) = (Kind::Offer, guard.backup);
+        let transaction_id = u64::from(rkey) << 32 | u64::from(sender_qpn.value());
         let query = RegionQuery {
             transaction_id,
             kind,
@@ -180,7 +192,7 @@ impl Backup {
 
     fn handle_region(&mut self, nic: &mut Nic, now: Instant, side: Side, received: &ReceivedMad) {
         let Ok(query) = RegionQuery::parse(&received.mad) else { return };
-        let Some(&at) = self.by_qpn.get(&query.receiver_qpn) else { return };
+        let Some(&at) = self.by_backup.get(&query.receiver_qpn) else { return };
         if !self.is_peer(at, side, received.src) {
             return;
         }

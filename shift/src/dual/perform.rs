@@ -168,7 +168,7 @@ impl Backup {
                     guard.notice_at = posted;
                 }
             }
-            Side::Backup => post_at_backup(backup, now, guard, op, &sges),
+            Side::Backup => _ = post_at_backup(backup, now, guard, op, &sges),
         }
     }
 
@@ -184,8 +184,8 @@ impl Backup {
             Side::Backup => {
                 let all = backup.outstanding_sends(guard.backup).into_iter().flatten();
                 let first = all.map(|send| send.wr.wr_id).next().unwrap_or(guard.next_seq);
-                let left = guard.at_backup.drain(..).filter(|sent| sent.seq >= first);
-                left.filter_map(|sent| sent.send).collect()
+                let left = guard.at_backup.iter().filter(|sent| sent.seq >= first);
+                left.filter_map(|sent| sent.send.clone()).collect()
             }
         };
         let messages = |sends: &[Send]| sends.iter().filter(|send| takes_receive(&send.op)).count() as u32;
@@ -197,6 +197,9 @@ impl Backup {
         if covered > messages(&taken) {
             guard.machine.fail(Refusal::Lie);
             return;
+        }
+        if from == Side::Backup {
+            guard.at_backup.clear();
         }
         // A message that came says that all before it came; but the data of a READ may be lost on its way back.
         let ends = taken.iter().enumerate().filter(|(_, send)| takes_receive(&send.op)).map(|(i, _)| i + 1);
@@ -262,22 +265,31 @@ impl Backup {
         let Some((_, guard)) = parts(connections, at) else { return };
         let Some(peer) = guard.peer else { return };
         let op = SendOp::Write { remote_addr: peer.control_addr, rkey: peer.control_keys[1] };
-        guard.fence = Some(guard.next_seq);
-        post_at_backup(backup, now, guard, op, &[]);
-        guard.machine.on_fence_sent();
+        let seq = guard.next_seq;
+        match post_at_backup(backup, now, guard, op, &[]) {
+            true => {
+                guard.fence = Some(seq);
+                guard.machine.on_fence_sent();
+            }
+            false => guard.machine.on_no_fence(now),
+        }
     }
 
     /// Gives sends that wait to the side that they belong to.
     pub(super) fn pump(&mut self, nic: &mut Nic, now: Instant, at: usize) {
-        let Backup { nic: backup, connections, regions, remote_keys, counters, .. } = self;
+        let Backup { nic: backup, connections, regions, remote_keys, counters, due, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
         let mut rings = [false; 2];
         let mut failed = None;
         while let (Some(send), Some(side)) = (guard.queue.front(), guard.machine.send_side()) {
+            let of = if side == Side::Default { &*nic } else { &*backup };
+            let vitals = of.vitals(guard.qp(plain.qpn, side)).unwrap_or_default();
+            // What is beyond the program's own room is ours.
+            if vitals.posted.wrapping_sub(vitals.completed) >= plain.init.caps.max_send_wr {
+                break;
+            }
             if send.covered {
                 // It is told when all before it is: a READ may have to be carried out again.
-                let of = if side == Side::Default { &*nic } else { &*backup };
-                let vitals = of.vitals(guard.qp(plain.qpn, side)).unwrap_or_default();
                 let told = |sent: &Sent| sent.send.as_ref().is_none_or(|send| !send.flags.signaled);
                 if vitals.posted != vitals.completed || !guard.at_backup.iter().all(told) {
                     break;
@@ -294,7 +306,9 @@ impl Backup {
             let posted = match side {
                 Side::Default => nic.write_checked_send(plain.qpn, &send.wr()),
                 Side::Backup => {
-                    let local = |key| regions.get(&key).map(|region| region.key);
+                    // A key that the default has not either is the program's error, and told as such.
+                    let local =
+                        |key| regions.get(&key).map(|region| region.key).or((!nic.has_region(key)).then_some(key));
                     let peer = guard.attr.path.map(|path| path.addresses.dst());
                     let remote = |key| remote_keys.get(&(peer?, key)).copied();
                     match send.translated(local, remote) {
@@ -312,6 +326,7 @@ impl Backup {
                         Err(MissingKey::Remote(key)) => {
                             if guard.wanted.is_none_or(|(wanted, _)| wanted != key) {
                                 guard.wanted = Some((key, now));
+                                *due = true;
                             }
                             break;
                         }
@@ -353,33 +368,42 @@ impl Backup {
 
     /// Everything ends in errors, in the order in which it was posted.
     fn fail(&mut self, nic: &mut Nic, now: Instant, at: usize, why: Refusal) {
-        // The peer, which may wait for us, learns of it by whichever side works.
+        // What completed before is told before.
+        self.drain(nic, now);
+        self.flush(nic, at, false);
+        // The peer, which may wait for us, learns of it where the backup still sends. Else it finds that we are silent.
         self.publish(nic, now, at, Side::Backup, false);
-        self.flush(nic, at);
         self.counters.refused += 1;
         if let Some((plain, _)) = parts(&mut self.connections, at) {
             self.notices.push_back(Notice::Failed(plain.qpn, why));
         }
     }
 
-    /// The program itself ends a connection.
-    pub(super) fn end(&mut self, nic: &mut Nic, now: Instant, at: usize) {
+    /// The program itself ends a connection, or an error of its own that was told does.
+    pub(super) fn end(&mut self, nic: &mut Nic, now: Instant, at: usize, told: bool) {
+        self.drain(nic, now);
         let Some((_, guard)) = parts(&mut self.connections, at) else { return };
         if guard.machine.phase() == Phase::Failed {
             return;
         }
         guard.machine.fail(Refusal::Peer);
         while guard.machine.poll_action().is_some() {}
-        self.publish(nic, now, at, Side::Backup, false);
-        self.flush(nic, at);
+        self.flush(nic, at, told);
     }
 
-    /// Flushes the work of both sides, and what waits.
-    fn flush(&mut self, nic: &mut Nic, at: usize) {
+    /// Flushes the work of both sides, and what waits; `told` says that the first error was told already.
+    fn flush(&mut self, nic: &mut Nic, at: usize, told: bool) {
         let Backup { nic: backup, connections, own_wr_id, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
         let (qpn, init) = (plain.qpn, plain.init);
-        let mut first = Some(WcStatus::RetryExcErr);
+        let mut first = (!told).then_some(WcStatus::RetryExcErr);
+        // Nothing of the program's memory is used any more behind its end.
+        let mut recvs = backup.outstanding_recvs(guard.backup).into_iter().flatten();
+        let in_use =
+            recvs.any(|recv| recv.wr_id != *own_wr_id) || guard.at_backup.iter().any(|sent| sent.send.is_some());
+        if in_use {
+            let _ = backup.halt_qp(guard.backup);
+        }
         let sent = backup.outstanding_sends(guard.backup).into_iter().flatten().map(|send| send.wr.wr_id).next();
         let at_backup: Vec<Sent> = guard.at_backup.drain(..).collect();
         let left = at_backup.into_iter().filter(|entry| sent.is_some_and(|first| entry.seq >= first));
@@ -427,15 +451,17 @@ fn post_own(nic: &mut Nic, now: Instant, qpn: Qpn, wr_id: u64, op: SendOp, sges:
     nic.vitals(qpn).map(|vitals| vitals.posted)
 }
 
-/// The same to the backup's, where its completion is seen.
-fn post_at_backup(backup: &mut Nic, now: Instant, guard: &mut Guard, op: SendOp, sges: &[Sge]) {
+/// The same to the backup's, where its completion is seen; whether there was room.
+fn post_at_backup(backup: &mut Nic, now: Instant, guard: &mut Guard, op: SendOp, sges: &[Sge]) -> bool {
     let flags = SendFlags { signaled: true, ..SendFlags::default() };
     let wr = SendWr { wr_id: guard.next_seq, op, data: Data::Gather(sges), flags, best_effort: None, to: None };
-    if backup.write_checked_send(guard.backup, &wr).is_ok() {
+    let posted = backup.write_checked_send(guard.backup, &wr).is_ok();
+    if posted {
         guard.at_backup.push_back(Sent { seq: guard.next_seq, send: None });
         guard.next_seq += 1;
         backup.ring_doorbell(now, guard.backup);
     }
+    posted
 }
 
 /// The code of the longest ACK timeout that is no longer than a time.

@@ -43,6 +43,8 @@ impl Backup {
         while let Some(event) = self.nic.poll_event() {
             self.take_event(Side::Backup, event);
         }
+        // What completed did so before anything failed.
+        self.drain(nic, now);
         for (side, event) in std::mem::take(&mut self.failures) {
             self.handle_failure(nic, now, side, event);
         }
@@ -53,12 +55,6 @@ impl Backup {
         while let Some(mad) = self.nic.poll_mad() {
             self.handle_mad(nic, now, Side::Backup, &mad);
         }
-        while let Ok(Some(completion)) = self.nic.poll_cq(self.send_cq) {
-            self.take_send(nic, now, &completion);
-        }
-        while let Ok(Some(completion)) = self.nic.poll_cq(self.recv_cq) {
-            self.take_recv(nic, now, &completion);
-        }
         for at in std::mem::take(&mut self.unsettled) {
             self.look_at(nic, now, at);
             if self.guard(at).is_some_and(Guard::is_unsettled) {
@@ -68,6 +64,23 @@ impl Backup {
         let timers = self.unsettled.iter().filter_map(|&at| self.guard(at)?.poll_timeout());
         self.timer = timers.min();
         self.wary = self.unsettled.iter().any(|&at| self.guard(at).is_some_and(|guard| guard.recv_moved));
+    }
+
+    /// Tells what completed at the backup, and then what follows from it.
+    pub(super) fn drain(&mut self, nic: &mut Nic, now: Instant) {
+        while let Ok(Some(completion)) = self.nic.poll_cq(self.send_cq) {
+            self.take_send(nic, now, &completion);
+        }
+        while let Ok(Some(completion)) = self.nic.poll_cq(self.recv_cq) {
+            self.take_recv(nic, now, &completion);
+        }
+        for at in std::mem::take(&mut self.touched) {
+            let broken = parts(&mut self.connections, at).is_some_and(|(_, guard)| std::mem::take(&mut guard.broken));
+            match broken {
+                true => self.end(nic, now, at, true),
+                false => self.look_at(nic, now, at),
+            }
+        }
     }
 
     /// A queue pair halted, or a port is down or up.
@@ -156,19 +169,26 @@ impl Backup {
                 guard.fence = None;
                 guard.machine.on_drained();
             }
-        } else if guard.machine.phase() != Phase::Failed {
+        } else {
             // An error of the program's own: the connection has ended as it would have at the default.
-            self.end(nic, now, at);
+            guard.broken |= guard.machine.phase() != Phase::Failed;
         }
-        self.pump(nic, now, at);
-        self.perform(nic, now, at);
+        self.touch(at);
+    }
+
+    /// Something completed of a connection.
+    fn touch(&mut self, at: usize) {
+        if self.touched.last() != Some(&at) && !self.touched.contains(&at) {
+            self.touched.push(at);
+        }
     }
 
     /// A receive at the backup ended: the program's, or the one by which the peer wakes us.
     fn take_recv(&mut self, nic: &mut Nic, now: Instant, completion: &Completion) {
         let Some(&at) = self.by_backup.get(&completion.qpn) else { return };
+        self.touch(at);
         if completion.wr_id == self.own_wr_id {
-            return self.look_at(nic, now, at);
+            return;
         }
         let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
         let own = Completion { qpn: plain.qpn, ..*completion };
@@ -177,10 +197,9 @@ impl Backup {
             if let Some(at) = guard.failed_at.take() {
                 self.counters.note_time(now - at);
             }
-        } else if guard.machine.phase() != Phase::Failed {
-            self.end(nic, now, at);
+        } else {
+            guard.broken |= guard.machine.phase() != Phase::Failed;
         }
-        self.pump_recvs(nic, at);
     }
 
     /// Looks whether anything has changed for one connection.
