@@ -1,4 +1,8 @@
 //! Failover as a whole: peers that lie or say nothing, and connections that end, or fail again, in each of their phases.
 
 mod counts;
+mod endings;
+mod liar;
+mod lies;
+mod meetings;
 mod traffic;

@@ -25,7 +25,10 @@ impl Backup {
             && let Some(action) = guard.machine.poll_action()
         {
             let qpn = plain.qpn;
+            let has_failed = guard.machine.phase() == Phase::Failed;
             match action {
+                // Work that is to be flushed stays where it is.
+                Action::TakeSends { .. } | Action::Tell(..) | Action::Remake(_) | Action::Release if has_failed => {}
                 Action::Halt(side) => self.halt(nic, now, at, side),
                 Action::MoveRecvs(from) => self.move_recvs(nic, at, from),
                 Action::CountRecvs => self.count_recvs(nic, at),
@@ -200,6 +203,9 @@ impl Backup {
         };
         if covered > messages(&taken) {
             guard.machine.fail(Refusal::Lie);
+            if from == Side::Backup {
+                taken.into_iter().rev().for_each(|send| guard.queue.push_front(send));
+            }
             return;
         }
         if from == Side::Backup {
@@ -409,6 +415,9 @@ impl Backup {
             let _ = backup.halt_qp(guard.backup);
         }
         let sent = backup.outstanding_sends(guard.backup).into_iter().flatten().map(|send| send.wr.wr_id).next();
+        // One that ended in an error of its own has flushed all behind it; those that went well before were taken.
+        let flushed = !guard.halted[1] && backup.qp_state(guard.backup) == Some(QpState::Error);
+        let sent = sent.or(flushed.then_some(0));
         let at_backup: Vec<Sent> = guard.at_backup.drain(..).collect();
         let left = at_backup.into_iter().filter(|entry| sent.is_some_and(|first| entry.seq >= first));
         let mut sends: Vec<Send> = left.filter_map(|entry| entry.send).collect();
@@ -420,7 +429,12 @@ impl Backup {
         }
         let error = QpAttr { state: Some(QpState::Error), ..QpAttr::default() };
         let mut recvs: Vec<Recv> = Vec::new();
-        let _ = backup.take_recvs(guard.backup, |wr| recvs.push(Recv::new(wr, true)));
+        let mut take = |backup: &mut Nic| backup.take_recvs(guard.backup, |wr| recvs.push(Recv::new(wr, true)));
+        // What is told to have ended is not carried out any more, nor is memory written to.
+        if !sends.is_empty() || take(backup).is_err() {
+            let _ = backup.halt_qp(guard.backup);
+            let _ = take(backup);
+        }
         recvs.retain(|recv| recv.wr_id != *own_wr_id);
         recvs.extend(guard.recvs.drain(..));
         // Its own come first: they were posted before.
