@@ -7,6 +7,9 @@
 //! What both ends must know of each other is one block of memory, the status, which each writes into the other's memory. It tells how
 //! things are, not what happened, so one that comes twice, or instead of two, does no harm.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use softnic_nic::transports::planted::{Bug, planted};
@@ -300,11 +303,13 @@ impl Machine {
         self.act(Action::Publish { by: to, wake });
     }
 
-    /// A default side that fails soon after it was returned to is returned to later each time.
+    /// A default side that fails soon after it was returned to is returned to later each time. One that fails before that, because the
+    /// peer had returned or was about to, counts no further.
     fn hold_back(&mut self, now: Instant) {
-        self.hold = match self.returned_at.is_some_and(|at| now < at + FLAPPING.max(self.hold * 2)) {
-            true => (self.hold * 2).clamp(FIRST_HOLD, LONGEST_HOLD),
-            false => Duration::ZERO,
+        self.hold = match self.returned_at.take() {
+            None => self.hold,
+            Some(at) if now < at + FLAPPING.max(self.hold * 2) => (self.hold * 2).clamp(FIRST_HOLD, LONGEST_HOLD),
+            Some(_) => Duration::ZERO,
         };
         self.hold_until = now + self.hold;
     }
