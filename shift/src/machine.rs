@@ -316,7 +316,8 @@ impl Machine {
 
     /// The peer's status as it is in our memory now.
     pub fn on_status(&mut self, now: Instant, status: &Status) {
-        if self.phase == Phase::Failed || self.peer.as_ref() == Some(status) && !planted(Bug::ShiftTwice) {
+        let again = self.peer.as_ref() == Some(status);
+        if self.phase == Phase::Failed || again && !planted(Bug::ShiftTwice) {
             return;
         }
         if status.refused {
@@ -341,7 +342,8 @@ impl Machine {
             _ => return self.fail(Refusal::Lie),
         }
         self.peer = Some(*status);
-        if let Some(left) = self.left {
+        // One that is read again finds the two ends where they are, unless a bug is planted.
+        if let Some(left) = self.left.or(again.then_some(other(status.recv_on))) {
             self.arrive(now, left, status);
         }
         if status.returned == self.epoch && self.epoch > 0 && self.recv_on == Side::Backup {

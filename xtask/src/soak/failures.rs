@@ -25,7 +25,11 @@ impl Failures {
     }
 
     pub(super) fn add(&mut self, seed: u64, why: &str) -> Result<(), String> {
-        let test = if why.starts_with("multicast:") { "--lib multicast" } else { "--test swarm every_seed" };
+        let test = match why.split(':').next() {
+            Some("multicast") => "--lib multicast",
+            Some("failover") => "--lib failover",
+            _ => "--test swarm every_seed",
+        };
         let again = format!("SOFTNIC_SEED={seed} cargo test --release -p softnic-swarm --features invariants {test}");
         self.line(&format!("{seed}\t{}\t{again}", one_line(why, usize::MAX)))
     }
