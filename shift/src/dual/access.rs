@@ -120,7 +120,7 @@ impl DualNic {
         let at = backup.by_qpn.get(&qpn).copied();
         match (at, attr.state) {
             (Some(at), Some(QpState::Error)) if backup.guard(at).is_some() => {
-                backup.end(nic, now, at, false);
+                backup.end(nic, now, at);
                 nic.modify_qp(qpn, attr)
             }
             (Some(at), Some(QpState::Reset)) => {

@@ -1,5 +1,6 @@
 //! The two ends of a connection tell each other of their backups, and ask for each other's keys: by MADs between their QP1s.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -192,7 +193,9 @@ impl Backup {
 
     fn handle_region(&mut self, nic: &mut Nic, now: Instant, side: Side, received: &ReceivedMad) {
         let Ok(query) = RegionQuery::parse(&received.mad) else { return };
-        let Some(&at) = self.by_backup.get(&query.receiver_qpn) else { return };
+        // Each path has its own queue pairs, and a peer that names those of the default is understood, too.
+        let named = |all: &HashMap<Qpn, usize>| all.get(&query.receiver_qpn).copied();
+        let Some(at) = named(&self.by_backup).or(named(&self.by_qpn)) else { return };
         if !self.is_peer(at, side, received.src) {
             return;
         }

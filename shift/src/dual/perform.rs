@@ -25,10 +25,7 @@ impl Backup {
             && let Some(action) = guard.machine.poll_action()
         {
             let qpn = plain.qpn;
-            let has_failed = guard.machine.phase() == Phase::Failed;
             match action {
-                // Work that is to be flushed stays where it is.
-                Action::TakeSends { .. } | Action::Tell(..) | Action::Remake(_) | Action::Release if has_failed => {}
                 Action::Halt(side) => self.halt(nic, now, at, side),
                 Action::MoveRecvs(from) => self.move_recvs(nic, at, from),
                 Action::CountRecvs => self.count_recvs(nic, at),
@@ -203,9 +200,6 @@ impl Backup {
         };
         if covered > messages(&taken) {
             guard.machine.fail(Refusal::Lie);
-            if from == Side::Backup {
-                taken.into_iter().rev().for_each(|send| guard.queue.push_front(send));
-            }
             return;
         }
         if from == Side::Backup {
@@ -380,7 +374,7 @@ impl Backup {
     fn fail(&mut self, nic: &mut Nic, now: Instant, at: usize, why: Refusal) {
         // What completed before is told before.
         self.drain(nic, now);
-        self.flush(nic, at, false);
+        self.flush(nic, at, Some(WcStatus::RetryExcErr));
         // The peer, which may wait for us, learns of it where the backup still sends. Else it finds that we are silent.
         self.publish(nic, now, at, Side::Backup, false);
         self.counters.refused += 1;
@@ -390,7 +384,7 @@ impl Backup {
     }
 
     /// The program itself ends a connection, or an error of its own that was told does.
-    pub(super) fn end(&mut self, nic: &mut Nic, now: Instant, at: usize, told: bool) {
+    pub(super) fn end(&mut self, nic: &mut Nic, now: Instant, at: usize) {
         self.drain(nic, now);
         let Some((_, guard)) = parts(&mut self.connections, at) else { return };
         if guard.machine.phase() == Phase::Failed {
@@ -398,15 +392,14 @@ impl Backup {
         }
         guard.machine.fail(Refusal::Peer);
         while guard.machine.poll_action().is_some() {}
-        self.flush(nic, at, told);
+        self.flush(nic, at, None);
     }
 
-    /// Flushes the work of both sides, and what waits; `told` says that the first error was told already.
-    fn flush(&mut self, nic: &mut Nic, at: usize, told: bool) {
+    /// Flushes the work of both sides, and what waits; the first send with a status of its own where one is given.
+    fn flush(&mut self, nic: &mut Nic, at: usize, mut first: Option<WcStatus>) {
         let Backup { nic: backup, connections, own_wr_id, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
         let (qpn, init) = (plain.qpn, plain.init);
-        let mut first = (!told).then_some(WcStatus::RetryExcErr);
         // Nothing of the program's memory is used any more behind its end.
         let mut recvs = backup.outstanding_recvs(guard.backup).into_iter().flatten();
         let in_use =
@@ -415,9 +408,6 @@ impl Backup {
             let _ = backup.halt_qp(guard.backup);
         }
         let sent = backup.outstanding_sends(guard.backup).into_iter().flatten().map(|send| send.wr.wr_id).next();
-        // One that ended in an error of its own has flushed all behind it; those that went well before were taken.
-        let flushed = !guard.halted[1] && backup.qp_state(guard.backup) == Some(QpState::Error);
-        let sent = sent.or(flushed.then_some(0));
         let at_backup: Vec<Sent> = guard.at_backup.drain(..).collect();
         let left = at_backup.into_iter().filter(|entry| sent.is_some_and(|first| entry.seq >= first));
         let mut sends: Vec<Send> = left.filter_map(|entry| entry.send).collect();
@@ -429,12 +419,7 @@ impl Backup {
         }
         let error = QpAttr { state: Some(QpState::Error), ..QpAttr::default() };
         let mut recvs: Vec<Recv> = Vec::new();
-        let mut take = |backup: &mut Nic| backup.take_recvs(guard.backup, |wr| recvs.push(Recv::new(wr, true)));
-        // What is told to have ended is not carried out any more, nor is memory written to.
-        if !sends.is_empty() || take(backup).is_err() {
-            let _ = backup.halt_qp(guard.backup);
-            let _ = take(backup);
-        }
+        let _ = backup.take_recvs(guard.backup, |wr| recvs.push(Recv::new(wr, true)));
         recvs.retain(|recv| recv.wr_id != *own_wr_id);
         recvs.extend(guard.recvs.drain(..));
         // Its own come first: they were posted before.

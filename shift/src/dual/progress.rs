@@ -77,7 +77,7 @@ impl Backup {
         for at in std::mem::take(&mut self.touched) {
             let broken = parts(&mut self.connections, at).is_some_and(|(_, guard)| std::mem::take(&mut guard.broken));
             match broken {
-                true => self.end(nic, now, at, true),
+                true => self.end(nic, now, at),
                 false => self.look_at(nic, now, at),
             }
         }
