@@ -1,5 +1,6 @@
 //! The `softnic` command line.
 
+mod backup;
 mod capture_source;
 mod colour;
 mod cores;

@@ -13,10 +13,11 @@ use softnic_perf::{
     heading, print, say, stop, table, written,
 };
 use softnic_runtime::api::sdr::{Fallback, Scheme, Split};
-use softnic_runtime::api::{self, DeviceSpec, LinkDown, OpenOptions, Progress, Transport};
+use softnic_runtime::api::{self, BackupOptions, DeviceSpec, LinkDown, OpenOptions, Progress, Transport};
 use softnic_wire::PathMtu;
 
 use crate::Common;
+use crate::backup::FailoverArgs;
 use crate::metrics::{Endpoint, EndpointAddress, own_nics, page_of_nics};
 use crate::sdr::{SdrArgs, Spoken, check_alpha, check_fallback};
 
@@ -33,6 +34,7 @@ use crate::sdr::{SdrArgs, Spoken, check_alpha, check_fallback};
   softnic perf write_bw --transport sdr --size 1M --chunk 16K --fault loss=1e-4
   softnic perf write_bw --transport sdr-ec:32,8 --size 1M --verify --fault loss=1e-2
   softnic perf write_bw --auth softnic.key
+  softnic perf send_bw --backup mem --fault down=1s+1s --timeout 8 --duration 4
   softnic perf write_bw -a --verify --fault loss=1e-3
   softnic perf --server --dev afxdp:eth0               # there; serves one client, whatever it asks for
   softnic perf read_bw --connect 10.0.0.2 --dev afxdp:eth0
@@ -90,6 +92,12 @@ pub(crate) struct Args {
     /// The device: mem (both ends in this process), shm or shm:NAME (processes of this host), shared:INTERFACE (that `softnic share` serves), afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]
     #[arg(long, short = 'd', default_value = "mem", value_name = "DEVICE", help_heading = "Devices")]
     dev: DeviceSpec,
+    /// A second device, by which connections of rc, sr and lowar go on when the first one fails, or its network, and from which they return
+    /// (SHIFT). Of mem: mem. Both ends need one. A WRITE may be carried out twice
+    #[arg(long, value_name = "DEVICE", help_heading = "Failover")]
+    backup: Option<String>,
+    #[command(flatten)]
+    failover: FailoverArgs,
     /// Queues of the device that are used, each with an engine of its own [default: all; of mem 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = "Devices")]
     queues: Option<u32>,
@@ -326,10 +334,31 @@ impl Args {
             log: crate::log_level()?,
             queues: self.queues,
             link_down: LinkDown::default(),
+            backup: self.backup()?,
             on_event: None,
         };
         let intervals = AskedIntervals::Each { length: self.interval, as_json };
         Ok(Setup { device: self.dev.clone(), options, cpus, seed, secret, intervals })
+    }
+
+    /// The backup of the device.
+    fn backup(&self) -> Result<Option<BackupOptions>, String> {
+        let Some(device) = &self.backup else { return self.failover.check_unused().map(|()| None) };
+        let backup = self.failover.options(device)?;
+        backup.check(&self.dev).map_err(|e| format!("--backup: {e}"))?;
+        match self.transport {
+            None | Some(Spoken::Transport(Transport::Rc | Transport::Sr { .. } | Transport::Lowar(_))) => {}
+            Some(other) => return Err(format!("--backup: rc, sr and lowar have one, {} has none", other.name())),
+        }
+        match self.op {
+            Some(op) if op.verb() == Verb::Raw => Err("--backup: frames without protocol have none".into()),
+            // One that comes twice may overwrite the answer that is looked for.
+            Some(op @ Op::WriteLat) => Err(format!(
+                "--backup: {} looks into memory for what a WRITE leaves there, and a WRITE may be carried out twice: take send_lat",
+                op.name()
+            )),
+            _ => Ok(Some(backup)),
+        }
     }
 
     /// What does not go together, beyond what clap can tell.
@@ -364,6 +393,7 @@ impl Args {
             || self.pcap.is_some()
             || self.trace.is_some()
             || self.fault.is_some()
+            || self.backup.is_some()
             || self.queues.is_some();
         if !apart && self.op.is_none() && more {
             return Err("say what to measure, as in softnic perf write_bw --size 64K; without options, all is".into());

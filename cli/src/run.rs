@@ -1,5 +1,6 @@
 //! `softnic run`: any verbs program on softnic, by a library of its own in the place of libibverbs and librdmacm.
 
+mod backups;
 mod child;
 mod condition;
 mod devices;
@@ -19,8 +20,10 @@ use softnic_nic::QpKind;
 use softnic_perf::say;
 use softnic_runtime::api::{Transport, parse_cc, read_key_file};
 
+use crate::backup::FailoverArgs;
 use crate::metrics::{Endpoint, EndpointAddress, page_of_nics};
 use crate::{Common, cores};
+use backups::Backups;
 use condition::Condition;
 use devices::Devices;
 use folder::PrivateFolder;
@@ -42,6 +45,7 @@ const FAILED_BY_COUNTERS: u8 = 122;
   softnic run --dev afxdp:eth0 --transport sr -- ib_send_bw -d softnic0 10.0.0.2
   softnic run --dev afxdp:eth0 --transport lowar:32,1 -- ib_write_bw -d softnic0 10.0.0.2
   softnic run --dev afxdp:eth0 --cc dcqcn -- ib_write_bw -d softnic0 10.0.0.2
+  softnic run --dev afxdp:eth0 --backup afxdp:eth1 -- ib_send_bw -d softnic0 10.0.0.2   # goes on by eth1 when eth0 fails
   softnic run --dev afxdp:eth0 --auth /etc/softnic.key -- ib_write_bw -d softnic0 10.0.0.2
   softnic run --dev afxdp:eth0 --fault loss=1e-3 --pcap lossy.pcap -- ib_send_bw -d softnic0 10.0.0.2
   softnic run --dev mem --summary --fail-on 'retransmitted_packets>0' --fail-on 'retry_exceeded_err>0' -- ./my_test
@@ -49,13 +53,21 @@ const FAILED_BY_COUNTERS: u8 = 122;
 The program finds the devices softnic0, softnic1, …, one for each --dev (two for mem), port 1, with RoCEv2 GIDs: index 0 is the first
 IPv4 address. The exit code is the program's, 128 + N when signal N ended it; 122 when it is 0 and a --fail-on holds; 125 when
 something here is wrong, 126 when the program cannot be run, 127 when there is none. What is not given here is taken from SOFTNIC_DEV, SOFTNIC_TRANSPORT, SOFTNIC_CC, SOFTNIC_FAULT,
-SOFTNIC_PCAP, SOFTNIC_TRACE, SOFTNIC_CPUS and SOFTNIC_KEY_FILE, which is also how the library is told. SOFTNIC_LOG=warn (off, error, info,
+SOFTNIC_PCAP, SOFTNIC_TRACE, SOFTNIC_CPUS, SOFTNIC_KEY_FILE, SOFTNIC_BACKUP, SOFTNIC_FAILOVER, SOFTNIC_KV, SOFTNIC_PROBE and
+SOFTNIC_BACKUP_FAULT, which is also how the library is told. SOFTNIC_LOG=warn (off, error, info,
 debug, trace) has it say on stderr what happens. AF_XDP needs root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.")]
 pub(crate) struct Args {
     /// A device: shm, shm:NAME (a network of processes on this host), shared:INTERFACE (that `softnic share` serves), mem, afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]; may be given
     /// more than once [default: the only interface that is up and has an address, if this user may use it, else shm]
     #[arg(long, short = 'd', value_name = "DEVICE")]
     dev: Vec<String>,
+    /// The backup of a device, the n-th of the n-th --dev: RC connections go on by it when the device fails, or its network, and return
+    /// (SHIFT). Of mem: mem. Both ends need one; the program does not see it. A WRITE may be carried out twice: docs/failover.md says for
+    /// which programs that is wrong
+    #[arg(long, value_name = "DEVICE", help_heading = "Failover")]
+    backup: Vec<String>,
+    #[command(flatten)]
+    failover: FailoverArgs,
     /// What goes wrong on the wire: on mem in both directions, on a device for what it sends (rx. before a key: receives)
     #[arg(long, value_name = "SPEC")]
     fault: Option<String>,
@@ -239,8 +251,11 @@ impl Environment {
             _ if args.dev.is_empty() => Devices::usual()?,
             _ => Devices::parse(args.dev.iter().map(String::as_str))?,
         };
-        devices.check(spec.as_ref())?;
+        devices.check(spec.as_ref(), ["--dev", "--fault"])?;
         set("SOFTNIC_FAULT", fault);
+        let backups = Backups::of(args)?;
+        backups.check(&devices)?;
+        backups.variables().for_each(|(name, value)| set(name, value));
         set("SOFTNIC_DEV", Some(devices.joined()));
         set("SOFTNIC_SEED", Some(seed.to_string()));
         let pcap = args.pcap.clone().or_else(|| std::env::var_os("SOFTNIC_PCAP").map(PathBuf::from));

@@ -42,11 +42,13 @@ pub(crate) fn run(
             Ok(outcome) => outcome,
             // What was measured is worth telling.
             Err(_) if stop::requested() => {
+                measured.set_failover(side.context.failover_counters());
                 let counters = side.counters();
                 return tell(&side.plan, &measured, &counters);
             }
             Err(e) => return Err(e),
         };
+        measured.set_failover(side.context.failover_counters());
         let mut counters = side.counters();
         // Nobody acknowledges these: what counts is what came.
         if let Measured::Bandwidth(rates) = &mut measured

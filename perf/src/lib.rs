@@ -13,6 +13,7 @@ mod bandwidth;
 mod best_effort;
 mod client;
 mod control;
+mod failover;
 mod interval;
 mod latency;
 mod meeting;
@@ -32,6 +33,7 @@ pub mod table;
 
 pub use best_effort::Delivered;
 pub use client::Tell;
+pub use failover::{failover_json, failover_text};
 pub use interval::{AskedIntervals, Interval, Intervals};
 pub use plan::{Amount, MAX_DEPTH, MAX_QPS, Op, Plan, ReliablePlan, SdrPlan, Verb};
 pub use reliable::ReliableOutcome;

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
-use softnic_runtime::api::Transport;
+use softnic_runtime::api::{FailoverCounters, Transport};
 
 use super::best_effort::Delivered;
+use super::failover::{failover_json, failover_text};
 use super::interval::Interval;
 use super::plan::{Op, Plan, Verb};
 use super::reliable::{self, ReliableOutcome};
@@ -35,12 +36,15 @@ pub struct Rates {
     /// Of reliable messages over SDR: what it took to carry them, and how long each one took.
     pub reliable: Option<Box<ReliableOutcome>>,
     pub(crate) times: Option<Box<Times>>,
+    /// What failover has done so far, where there is a backup.
+    pub failover: Option<Box<FailoverCounters>>,
 }
 
 impl Rates {
     pub(crate) fn new(size: u32) -> Rates {
         let (count, elapsed, peak, intervals) = (0, Duration::ZERO, 0.0, Vec::new());
-        Rates { size, count, elapsed, peak, intervals, delivered: None, chunks: None, reliable: None, times: None }
+        let (delivered, chunks, reliable, times, failover) = (None, None, None, None, None);
+        Rates { size, count, elapsed, peak, intervals, delivered, chunks, reliable, times, failover }
     }
 
     /// So many completed in a stretch of time.
@@ -88,13 +92,15 @@ pub struct Times {
     max: u64,
     /// As [`Rates::intervals`].
     pub(crate) intervals: Vec<Interval>,
+    /// As [`Rates::failover`].
+    pub failover: Option<Box<FailoverCounters>>,
 }
 
 impl Times {
     pub(crate) fn new(size: u32) -> Times {
         // Three digits; the bounds are constants that make sense.
         let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 3).unwrap_or_else(|_| unreachable!());
-        Times { size, elapsed: Duration::ZERO, histogram, min: u64::MAX, max: 0, intervals: Vec::new() }
+        Times { size, elapsed: Duration::ZERO, histogram, min: u64::MAX, max: 0, intervals: Vec::new(), failover: None }
     }
 
     pub(crate) fn record(&mut self, time: Duration) {
@@ -136,6 +142,24 @@ pub enum Measured {
     Bandwidth(Rates),
     /// How long each took.
     Latency(Times),
+}
+
+impl Measured {
+    /// What failover has done so far, where there is a backup.
+    pub fn failover(&self) -> Option<&FailoverCounters> {
+        match self {
+            Measured::Bandwidth(r) => r.failover.as_deref(),
+            Measured::Latency(t) => t.failover.as_deref(),
+        }
+    }
+
+    pub(crate) fn set_failover(&mut self, counters: Option<FailoverCounters>) {
+        let counters = counters.map(Box::new);
+        match self {
+            Measured::Bandwidth(r) => r.failover = counters,
+            Measured::Latency(t) => t.failover = counters,
+        }
+    }
 }
 
 /// The line before the columns.
@@ -233,6 +257,9 @@ pub fn print(plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>,
     if let Measured::Bandwidth(Rates { reliable: Some(r), times: Some(t), .. }) = measured {
         print_reliable(&mut out, r, t)?;
     }
+    if let Some(failover) = measured.failover() {
+        writeln!(out, "   failover: {}", failover_text(failover))?;
+    }
     let trouble = [
         "retransmitted_packets",
         "lowar_recovered_packets",
@@ -322,6 +349,9 @@ pub(crate) fn json(plan: &Plan, measured: &Measured, counters: &BTreeMap<String,
     };
     if !intervals.is_empty() {
         value["intervals"] = intervals.iter().map(Interval::json).collect();
+    }
+    if let Some(failover) = measured.failover() {
+        value["failover"] = failover_json(failover);
     }
     value["counters"] = json!(counters);
     value

@@ -8,6 +8,7 @@ use softnic_runtime::api::{Context, DeviceSpec, OpenOptions, Progress, RawPort, 
 
 use super::client::{self, Tell};
 use super::control::{Control, Hello, Message, VERSION, unexpected};
+use super::failover;
 use super::interval::AskedIntervals;
 use super::plan::{Plan, Verb};
 use super::raw::{self, Raw};
@@ -335,6 +336,7 @@ fn run_end(
             let peer = hello_of(control, Some(&context))?;
             side.connect(&peer)?;
             side.negotiate(&setup.device, &peer)?;
+            failover::meet(&side);
             let reliable = reliable::agree(&mut side, control, &peer)?;
             if let Some(why) = reliable.as_ref().and_then(|r| r.shortfall(setup.options.fault.as_ref(), &side.plan)) {
                 say!("softnic: {why}");

@@ -88,7 +88,7 @@ pub use events::EventSink;
 pub use memory::{MemoryRegion, MemoryWindow};
 pub use open::{
     BackupOptions, DeviceSpec, DeviceSpecError, LineSink, LinkDown, OpenError, OpenOptions, OwnAddresses, Progress,
-    SHM_MAC,
+    SHM_MAC, parse_backup, parse_failover, parse_kv, parse_probe,
 };
 pub use path::{PathError, PeerPath};
 pub use queue_pair::{Connection, MulticastError, QpOptions, QueuePair};

@@ -35,6 +35,28 @@ impl FailoverCounters {
         self.next += 1;
     }
 
+    /// The counts, by the names that they have among a NIC's counters.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let FailoverCounters { protected, failovers, failbacks, refused, resubmitted, skipped, .. } = *self;
+        let counts = [
+            ("failover_protected", protected),
+            ("failover_failovers", failovers),
+            ("failover_failbacks", failbacks),
+            ("failover_refused", refused),
+            ("failover_resubmitted", resubmitted),
+            ("failover_skipped", skipped),
+        ];
+        counts.into_iter()
+    }
+
+    /// How long it took from a failure to the first completion after it: a quantile, in microseconds; `None` where nothing failed.
+    pub fn fallback_us(&self, quantile: f64) -> Option<f64> {
+        let mut times = self.times.clone();
+        times.sort_unstable();
+        let rank = (quantile * times.len() as f64).ceil() as usize;
+        Some(times.get(rank.saturating_sub(1))?.as_nanos() as f64 / 1e3)
+    }
+
     /// From each failure to the first completion that went well after it; the latest 4096 of them, in no order.
     pub fn times(&self) -> &[Duration] {
         &self.times

@@ -165,13 +165,3 @@ pub struct Failover {
     /// Of how many frames each event of the backups' script decided the fate.
     pub applied_events: Vec<u64>,
 }
-
-impl Failover {
-    /// How long it took from a failure to the first completion after it: a quantile, in microseconds; `None` where nothing failed.
-    pub fn fallback_us(&self, quantile: f64) -> Option<f64> {
-        let mut times = self.counters.times().to_vec();
-        times.sort_unstable();
-        let rank = (quantile * times.len() as f64).ceil() as usize;
-        Some(times.get(rank.saturating_sub(1))?.as_nanos() as f64 / 1e3)
-    }
-}

@@ -5,14 +5,18 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use softnic_runtime::api::{
-    Cc, DeviceSpec, LinkDown, LogLevel, OpenOptions, Secret, Transport, parse_cc, parse_log_level, parse_rate,
-    read_key_file,
+    BackupOptions, Cc, DeviceSpec, FailoverTimes, LineSink, LinkDown, LogLevel, OpenOptions, Secret, Transport,
+    parse_backup, parse_cc, parse_failover, parse_kv, parse_log_level, parse_probe, parse_rate, read_key_file,
 };
+
+use crate::message::warn;
 
 /// What the environment says.
 #[derive(Debug)]
 pub(crate) struct Environment {
     pub(crate) devices: Vec<DeviceSpec>,
+    /// Of the first devices, in their order.
+    pub(crate) backups: Vec<BackupOptions>,
     pub(crate) options: OpenOptions,
     /// Of RC queue pairs, unless their program says otherwise.
     pub(crate) transport: Transport,
@@ -84,6 +88,7 @@ impl Environment {
                 );
             }
         };
+        let backups = backups(&devices)?;
         let transport = match variable("SOFTNIC_TRANSPORT")? {
             Some(name) => Transport::parse_rc(&name).map_err(|e| format!("SOFTNIC_TRANSPORT: {e}"))?,
             None => Transport::default(),
@@ -124,7 +129,37 @@ impl Environment {
             None => None,
         };
         let counters = env::var_os("SOFTNIC_COUNTERS").filter(|name| !name.is_empty()).map(Into::into);
-        Ok(Environment { devices, options, transport, cc, secret, link_speed, counters })
+        Ok(Environment { devices, backups, options, transport, cc, secret, link_speed, counters })
+    }
+}
+
+/// The backups of the first devices.
+fn backups(devices: &[DeviceSpec]) -> Result<Vec<BackupOptions>, String> {
+    let Some(names) = variable("SOFTNIC_BACKUP")? else { return Ok(Vec::new()) };
+    if let Some(mode) = variable("SOFTNIC_FAILOVER")? {
+        parse_failover(&mode).map_err(|e| format!("SOFTNIC_FAILOVER: {e}"))?;
+    }
+    if let Some(kv) = variable("SOFTNIC_KV")? {
+        parse_kv(&kv).map_err(|e| format!("SOFTNIC_KV: {e}"))?;
+    }
+    let mut times = FailoverTimes::default();
+    if let Some(probe) = variable("SOFTNIC_PROBE")? {
+        times.probe = parse_probe(&probe).map_err(|e| format!("SOFTNIC_PROBE: {e}"))?;
+    }
+    let faults = match variable("SOFTNIC_BACKUP_FAULT")? {
+        Some(spec) => Some(spec.parse().map_err(|e| format!("SOFTNIC_BACKUP_FAULT: {e}"))?),
+        None => None,
+    };
+    let one = |name: &str| {
+        let device = parse_backup(name.trim()).map_err(|e| format!("SOFTNIC_BACKUP: {e}"))?;
+        let on_change = Some(LineSink::new(|line| warn(format_args!("{line}"))));
+        Ok(BackupOptions { device, faults: faults.clone(), times, on_change })
+    };
+    let names = names.split(';').filter(|name| !name.trim().is_empty());
+    let backups = names.map(one).collect::<Result<Vec<_>, String>>()?;
+    match backups.len() > devices.len() {
+        true => Err(format!("SOFTNIC_BACKUP has {} devices, and SOFTNIC_DEV {}", backups.len(), devices.len())),
+        false => Ok(backups),
     }
 }
 

@@ -1,7 +1,7 @@
 //! NICs as metrics: under the names of node_exporter's infiniband collector, and all counters under softnic's own.
 
 use serde_json::Value;
-use softnic_runtime::api::{Counters, CountersByName, RunningNic, port_counters};
+use softnic_runtime::api::{Counters, CountersByName, FailoverCounters, RunningNic, port_counters};
 
 use super::exposition::{Kind, Page};
 use crate::plain::plain;
@@ -127,9 +127,11 @@ fn with_all(counters: &CountersByName) -> CountersByName {
     let own = Counters::default();
     let mut all: CountersByName = own.iter().map(|(name, zero)| (name.to_string(), zero)).collect();
     all.insert("lost_frames".into(), 0);
+    // Those of a NIC with a backup.
+    let of_failover = |name: &str| FailoverCounters::default().iter().any(|(known, _)| known == name);
     for (name, value) in counters {
         // What another process says may have any name.
-        if all.contains_key(name) {
+        if all.contains_key(name) || of_failover(name) {
             all.insert(name.clone(), *value);
         }
     }

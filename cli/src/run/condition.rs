@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use softnic_fault_injector::units::parse_count;
-use softnic_runtime::api::{Counters, CountersByName, hardware_counters};
+use softnic_runtime::api::{Counters, CountersByName, FailoverCounters, hardware_counters};
 
 /// How many similar names are listed where a name is wrong.
 const SIMILAR: usize = 3;
@@ -39,8 +39,9 @@ const COMPARISONS: [(&str, Comparison); 6] = [
 
 /// Every counter of a NIC by every name that it has, all 0.
 fn all_names() -> CountersByName {
-    let own = Counters::default();
-    let own = own.iter().map(|(name, zero)| (name.to_string(), zero)).chain([("lost_frames".into(), 0)]).collect();
+    let (own, failover) = (Counters::default(), FailoverCounters::default());
+    let own = own.iter().chain(failover.iter()).chain([("lost_frames", 0)]);
+    let own = own.map(|(name, zero)| (name.to_string(), zero)).collect();
     hardware_counters(&own).into_iter().collect()
 }
 

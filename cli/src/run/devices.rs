@@ -15,14 +15,21 @@ pub(super) struct Devices(Vec<(String, DeviceSpec)>);
 impl Devices {
     /// Those with these names.
     pub(super) fn parse<'a>(names: impl Iterator<Item = &'a str>) -> Result<Devices, String> {
+        Devices::parse_with(names, |name| name.parse().map_err(|e| format!("--dev: {e}")))
+    }
+
+    /// Those with these names, as `parse` understands them.
+    pub(super) fn parse_with<'a>(
+        names: impl Iterator<Item = &'a str>,
+        parse: impl Fn(&str) -> Result<DeviceSpec, String>,
+    ) -> Result<Devices, String> {
         let one = |name: &str| {
             if name.contains(';') {
                 return Err(format!(
-                    "`{name}`: a device has no `;` in it, which stands between devices in SOFTNIC_DEV"
+                    "`{name}`: a device has no `;` in it, which stands between devices in SOFTNIC_DEV and SOFTNIC_BACKUP"
                 ));
             }
-            let device = name.parse().map_err(|e| format!("--dev: {e}"))?;
-            Ok((name.to_string(), device))
+            Ok((name.to_string(), parse(name)?))
         };
         names.map(one).collect::<Result<_, String>>().map(Devices)
     }
@@ -58,20 +65,25 @@ impl Devices {
         })
     }
 
+    /// What they are.
+    pub(super) fn specs(&self) -> impl ExactSizeIterator<Item = &DeviceSpec> {
+        self.0.iter().map(|(_, device)| device)
+    }
+
     /// For SOFTNIC_DEV.
     pub(super) fn joined(&self) -> String {
         self.0.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(";")
     }
 
-    /// Whether all can be opened, and have these faults, as far as can be told without doing it.
-    pub(super) fn check(&self, faults: Option<&Spec>) -> Result<(), String> {
+    /// Whether all can be opened, and have these faults, as far as can be told without doing it; with the options that they come from.
+    pub(super) fn check(&self, faults: Option<&Spec>, [dev, fault]: [&str; 2]) -> Result<(), String> {
         for (i, (name, device)) in self.0.iter().enumerate() {
             if *device != DeviceSpec::Mem && self.0[..i].iter().any(|(_, earlier)| earlier == device) {
-                return Err(format!("--dev {name} is given twice"));
+                return Err(format!("{dev} {name} is given twice"));
             }
             if let Some(spec) = faults {
                 let fits = if *device == DeviceSpec::Mem { spec.check_link() } else { spec.for_device().map(|_| ()) };
-                fits.map_err(|e| format!("--fault: {e}"))?;
+                fits.map_err(|e| format!("{fault}: {e}"))?;
             }
             match device {
                 DeviceSpec::Mem => {}

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use serde_json::json;
 use softnic_fault_injector::Spec;
-use softnic_sim::{Cc, Failover, Options, Report, Transport};
+use softnic_perf::{failover_json, failover_text};
+use softnic_sim::{Cc, Options, Report, Transport};
 
 use super::Args;
 use crate::sdr;
@@ -70,17 +71,7 @@ pub(super) fn print_json(out: &mut dyn Write, args: &Args, o: &Options, r: &Repo
     }
     if let Some(f) = &r.failover {
         value["backup_faults"] = json!(args.backup_fault.text);
-        value["failover"] = json!({
-            "mode": "shift",
-            "failovers": f.counters.failovers,
-            "failbacks": f.counters.failbacks,
-            "refused": f.counters.refused,
-            "resubmitted": f.counters.resubmitted,
-            "skipped": f.counters.skipped,
-            "fallback_us": {
-                "p50": f.fallback_us(0.5), "p99": f.fallback_us(0.99), "max": f.fallback_us(1.0),
-            },
-        });
+        value["failover"] = failover_json(&f.counters);
     }
     if tells_lost_datagrams(o, r) {
         value["lost_datagrams"] = json!(lost_datagrams(o, r));
@@ -180,7 +171,9 @@ pub(super) fn print_table(out: &mut dyn Write, args: &Args, o: &Options, r: &Rep
         )?;
     }
     if let Some(failover) = &r.failover {
-        print_failover(out, failover)?;
+        let what = failover_text(&failover.counters);
+        let (count, what) = what.split_once(' ').unwrap_or((&what, ""));
+        writeln!(out, "failover          {count:>12} {what}")?;
     }
     let (marks, cnps) = (a.np_ecn_marked_roce_packets + b.np_ecn_marked_roce_packets, a.np_cnp_sent + b.np_cnp_sent);
     if marks > 0 {
@@ -189,18 +182,4 @@ pub(super) fn print_table(out: &mut dyn Write, args: &Args, o: &Options, r: &Rep
     }
     writeln!(out, "virtual time      {:>12.3} ms", r.virtual_ms)?;
     writeln!(out, "digest            {:016x}", r.digest)
-}
-
-/// One line: how often connections moved, what was sent again, and how long that took.
-fn print_failover(out: &mut dyn Write, f: &Failover) -> io::Result<()> {
-    let c = &f.counters;
-    write!(
-        out,
-        "failover          {:>12} to the backup, {} back, {} refused; {} sent again, {} skipped",
-        c.failovers, c.failbacks, c.refused, c.resubmitted, c.skipped
-    )?;
-    match (f.fallback_us(0.5), f.fallback_us(0.99), f.fallback_us(1.0)) {
-        (Some(p50), Some(p99), Some(max)) => writeln!(out, "; {p50:.1} µs p50, {p99:.1} p99, {max:.1} max"),
-        _ => writeln!(out),
-    }
 }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::Uid;
 use rustix::net::sockopt::socket_peercred;
 use softnic_nic::transports::{Counters, Misfits};
+use softnic_shift::FailoverCounters;
 
 use crate::background::{Background, Stop};
 use crate::engine::Engine;
@@ -200,7 +201,7 @@ fn answer(mut stream: UnixStream, line: &str) -> io::Result<()> {
 
 fn status(nic: RunningNic, engines: &[Arc<Engine>], description: &str) -> String {
     let (mut counters, mut lost, mut queue_pairs, mut up) = (Counters::default(), 0, 0, true);
-    let mut port = None;
+    let (mut port, mut failover) = (None, None);
     let mut misfits = Vec::new();
     let mut pairs = Vec::new();
     for engine in engines {
@@ -211,6 +212,9 @@ fn status(nic: RunningNic, engines: &[Arc<Engine>], description: &str) -> String
         lost += core.driver.ios().map(|io| io.lost()).sum::<u64>();
         queue_pairs += core.queue_pairs();
         up &= core.nic().is_up();
+        if let Some(counters) = core.dual().failover_counters() {
+            failover.get_or_insert_with(FailoverCounters::default).add(counters);
+        }
         port.get_or_insert_with(|| core.nic().port().clone());
     }
     let mut line = beginning(nic, description);
@@ -221,7 +225,8 @@ fn status(nic: RunningNic, engines: &[Arc<Engine>], description: &str) -> String
         let _ = write!(line, ",\"mac\":\"{mac}\",\"addresses\":[{addresses}],\"mtu\":{mtu}");
     }
     let _ = write!(line, ",\"up\":{up},\"queue_pairs\":{queue_pairs},\"counters\":{{");
-    for (name, value) in counters.iter() {
+    let of_failover = failover.iter().flat_map(FailoverCounters::iter);
+    for (name, value) in counters.iter().chain(of_failover) {
         let _ = write!(line, "\"{name}\":{value},");
     }
     let _ = write!(line, "\"lost_frames\":{lost}}},\"misfits\":[");

@@ -26,8 +26,8 @@ pub(crate) fn devices() -> &'static [Device] {
         };
         fork::watch();
         let mut devices = Vec::new();
-        for spec in &environment.devices {
-            devices.extend(Device::all_of(spec, devices.len()));
+        for (i, spec) in environment.devices.iter().enumerate() {
+            devices.extend(Device::all_of(spec, environment.backups.get(i), devices.len()));
         }
         exit::at(exit::Step::Nics, settle_all);
         devices

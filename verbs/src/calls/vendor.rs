@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use softnic_runtime::api::{AuthError, Choice, ObjectError, Secret, Transport};
+use softnic_runtime::api::{AuthError, Choice, FailoverCounters, ObjectError, Secret, Transport};
 
 use crate::abi::*;
 use crate::c_result::{pointer, status};
@@ -133,9 +133,10 @@ pub(crate) unsafe extern "C" fn query_counters(
 ) -> c_int {
     status(|| {
         context.check_process()?;
-        let counters = context.nic().runtime.counters();
+        let nic = &context.nic().runtime;
+        let (counters, failover) = (nic.counters(), nic.failover_counters());
         let mut n = 0;
-        for (name, value) in counters.iter() {
+        for (name, value) in counters.iter().chain(failover.iter().flat_map(FailoverCounters::iter)) {
             if n < max {
                 let mut text = [0; 56];
                 let len = name.len().min(text.len() - 1);

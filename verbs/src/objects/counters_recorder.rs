@@ -93,7 +93,9 @@ fn line(device: &str, nic: &api::Context) -> String {
         "{{\"device\":\"{device}\",\"pid\":{},\"description\":\"{description}\",\"counters\":{{",
         std::process::id()
     );
-    for (name, count) in nic.counters().iter() {
+    let failover = nic.failover_counters();
+    let of_failover = failover.iter().flat_map(api::FailoverCounters::iter);
+    for (name, count) in nic.counters().iter().chain(of_failover) {
         let _ = write!(line, "\"{name}\":{count},");
     }
     let _ = writeln!(line, "\"lost_frames\":{}}}}}", nic.lost_frames());

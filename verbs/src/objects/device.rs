@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use softnic_runtime::api::{DeviceSpec, MacAddr, OpenError, OwnAddresses, SHM_MAC};
+use softnic_runtime::api::{BackupOptions, DeviceSpec, MacAddr, OpenError, OwnAddresses, SHM_MAC};
 use softnic_runtime::host_network::HostNetwork;
 
 use crate::abi::*;
@@ -40,6 +40,8 @@ unsafe impl Send for Device {}
 /// NICs that are opened together: one, or the two ends of a wire in memory.
 struct Group {
     spec: DeviceSpec,
+    /// No device of its own.
+    backup: Option<BackupOptions>,
     open: PerProcess<Mutex<Weak<Nics>>>,
 }
 
@@ -104,9 +106,14 @@ fn macs(spec: &DeviceSpec) -> Vec<MacAddr> {
 
 impl Device {
     /// The devices of a specification; the first of them is number `first` of the process.
-    pub(crate) fn all_of(spec: &DeviceSpec, first: usize) -> impl Iterator<Item = Device> {
+    pub(crate) fn all_of(
+        spec: &DeviceSpec,
+        backup: Option<&BackupOptions>,
+        first: usize,
+    ) -> impl Iterator<Item = Device> + use<> {
         // A process has few, for ever.
-        let group: &'static Group = Box::leak(Box::new(Group { spec: spec.clone(), open: PerProcess::new() }));
+        let group = Group { spec: spec.clone(), backup: backup.cloned(), open: PerProcess::new() };
+        let group: &'static Group = Box::leak(Box::new(group));
         let macs = macs(spec).into_iter().enumerate();
         macs.map(move |(place, mac)| Device::new(first + place, place, mac, group))
     }
@@ -189,6 +196,7 @@ impl Device {
         }
         let environment = environment().map_err(|_| Errno(libc::ENODEV))?;
         let mut options = environment.options.clone();
+        options.backup = self.group.backup.clone();
         if Generation::current().is_child() {
             options.pcap = options.pcap.map(capture_of_child);
         }

@@ -1,5 +1,7 @@
 //! The second NIC of a NIC that has a backup: how it is opened, and its place behind the first.
 
+mod words;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,6 +14,8 @@ use crate::OsRandom;
 use crate::driver::DriverPort;
 use crate::engine::Io;
 use crate::neighbours::Neighbours;
+
+pub use words::{parse_backup, parse_failover, parse_kv, parse_probe};
 
 /// The backup of a NIC. Reliable connections without a shared receive queue, whose peer has a backup, too, go on there when the NIC, its link,
 /// its switch or the peer's NIC fails, and return when that is over.
@@ -31,6 +35,22 @@ impl BackupOptions {
     /// A backup on a device, with the usual times.
     pub fn new(device: DeviceSpec) -> BackupOptions {
         BackupOptions { device, faults: None, times: Times::default(), on_change: None }
+    }
+
+    /// Whether it can be the backup of this device, as far as can be told without opening either.
+    ///
+    /// # Errors
+    /// When it fails together with the device, or only one of them is a wire in memory.
+    pub fn check(&self, device: &DeviceSpec) -> Result<(), OpenError> {
+        let mem = |device: &DeviceSpec| *device == DeviceSpec::Mem;
+        let same_interface = interface(device).is_some() && interface(device) == interface(&self.device);
+        match (mem(device), mem(&self.device)) {
+            (true, true) => Ok(()),
+            (true, false) => Err(OpenError::MemBackup(self.device.to_string())),
+            (false, true) => Err(OpenError::Mem),
+            _ if same_interface || *device == self.device => Err(OpenError::OwnBackup(device.to_string())),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -67,10 +87,7 @@ impl Parts {
     /// The backup that is asked for, of a NIC on this device.
     pub(super) fn backup(&self, device: &DeviceSpec, options: &OpenOptions) -> Result<Option<Parts>, OpenError> {
         let Some(backup) = &options.backup else { return Ok(None) };
-        let same_interface = interface(device).is_some() && interface(device) == interface(&backup.device);
-        if same_interface || *device == backup.device {
-            return Err(OpenError::OwnBackup(device.to_string()));
-        }
+        backup.check(device)?;
         self.backed_by(&backup.device, options).map(Some)
     }
 
@@ -93,9 +110,7 @@ impl Parts {
     pub(super) fn backups(options: [&OpenOptions; 2]) -> Result<[Option<Parts>; 2], OpenError> {
         let asked = options.map(|options| options.backup.as_ref());
         let ([Some(first), _] | [None, Some(first)]) = asked else { return Ok([None, None]) };
-        if let Some(other) = asked.into_iter().flatten().find(|backup| backup.device != DeviceSpec::Mem) {
-            return Err(OpenError::MemBackup(other.device.to_string()));
-        }
+        asked.into_iter().flatten().try_for_each(|backup| backup.check(&DeviceSpec::Mem))?;
         let [a, b] = Parts::backup_pair(options[0], first)?;
         Ok([asked[0].map(|_| a), asked[1].map(|_| b)])
     }

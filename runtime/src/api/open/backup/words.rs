@@ -1,0 +1,83 @@
+//! What options of commands and environment variables say of a backup.
+
+use std::time::Duration;
+
+use softnic_fault_injector::units;
+
+use super::super::DeviceSpec;
+use crate::failover::kv::Kv;
+
+/// The time between two probes, at least: each is a packet of each connection.
+const SHORTEST_PROBE: Duration = Duration::from_millis(1);
+/// And at most: who waits longer does not want to return.
+const LONGEST_PROBE: Duration = Duration::from_secs(3600);
+
+/// The device of a backup.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_backup(text: &str) -> Result<DeviceSpec, String> {
+    match text {
+        "mutual" => {
+            Err("`mutual`, two devices of which each is the other's backup, is not there yet: name a device".into())
+        }
+        _ => text.parse::<DeviceSpec>().map_err(|e| e.to_string()),
+    }
+}
+
+/// How connections fail over: there is one way.
+///
+/// # Errors
+/// When another one is asked for.
+pub fn parse_failover(text: &str) -> Result<(), String> {
+    match text {
+        "shift" => Ok(()),
+        _ => Err(format!("`{text}` is no way to fail over: there is shift")),
+    }
+}
+
+/// Whom a NIC asks for the backups of its peers: the peers themselves.
+///
+/// # Errors
+/// When it is somebody else.
+pub fn parse_kv(text: &str) -> Result<(), String> {
+    match text.parse() {
+        Ok(Kv::Peer) => Ok(()),
+        Ok(Kv::Redis(_)) => Err("a store at redis:// is not there yet: say peer, which asks the peer itself".into()),
+        Err(why) => Err(why.to_string()),
+    }
+}
+
+/// The time between two probes of a device that failed.
+///
+/// # Errors
+/// When it is no time, or makes no sense.
+pub fn parse_probe(text: &str) -> Result<Duration, String> {
+    let time = units::parse_time(text)?;
+    match (SHORTEST_PROBE..=LONGEST_PROBE).contains(&time) {
+        true => Ok(time),
+        false => Err(format!("`{text}`: between two probes there are at least 1 ms and at most an hour")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_yet_is_refused_and_named() {
+        assert_eq!(parse_backup("mem"), Ok(DeviceSpec::Mem));
+        assert!(parse_backup("mutual").unwrap_err().contains("not there yet"));
+        assert!(parse_kv("redis://10.0.0.9:6379").unwrap_err().contains("not there yet"));
+        assert_eq!((parse_kv("peer"), parse_failover("shift")), (Ok(()), Ok(())));
+        assert!(parse_kv("etcd://x").is_err() && parse_failover("raid").is_err());
+    }
+
+    #[test]
+    fn probes_come_neither_all_the_time_nor_never() {
+        assert_eq!(parse_probe("100ms"), Ok(Duration::from_millis(100)));
+        for wrong in ["0s", "10us", "2h", "often", ""] {
+            assert!(parse_probe(wrong).is_err(), "{wrong}");
+        }
+    }
+}
