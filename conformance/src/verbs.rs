@@ -5,6 +5,7 @@ mod best_effort;
 mod c_tests;
 mod described;
 mod ends;
+mod failed_over;
 mod fio;
 mod flaws;
 mod host;
@@ -71,6 +72,17 @@ pub struct Options {
     write_docs: bool,
 }
 
+/// Which scenarios of failover run.
+#[derive(Debug, clap::Args)]
+pub struct FailoverOptions {
+    /// Only those whose names have one of these in them, as in ib_send_bw or responder
+    #[arg(value_name = "PART")]
+    parts: Vec<String>,
+    /// Show what programs print even if all is well
+    #[arg(long, short)]
+    verbose: bool,
+}
+
 /// One test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Test {
@@ -94,6 +106,8 @@ enum Test {
     Summarised,
     /// What `softnic devinfo` says of a device, and what a program sees of it.
     Described,
+    /// `softnic run --backup`, with a link that goes down.
+    FailedOver(failed_over::Scenario),
     /// `softnic run --auth`, with a peer that has the key or not.
     Authenticated(authenticated::Client),
 }
@@ -112,6 +126,7 @@ impl Test {
             Test::Recorded => "recorded/ibv_rc_pingpong".into(),
             Test::Summarised => "summary/ibv_rc_pingpong".into(),
             Test::Described => "devinfo/ibv_devinfo".into(),
+            Test::FailedOver(scenario) => format!("shift/{}", scenario.name()),
             Test::Authenticated(client) => format!("auth/ibv_rc_pingpong/{}", client.name()),
         }
     }
@@ -124,6 +139,7 @@ impl Test {
             Test::Pair(case) | Test::Host(case) => case.short,
             Test::Rxe(case, _) | Test::Shared(case, _) => case.short,
             Test::Mpi(test) => test.short,
+            Test::FailedOver(_) => false,
         }
     }
 
@@ -142,6 +158,7 @@ impl Test {
         };
         let authenticated = authenticated::Client::ALL.into_iter().map(Test::Authenticated);
         let more = mpi.chain(killed).chain([Test::Recorded, Test::Summarised, Test::Described]).chain(authenticated);
+        let more = more.chain(failed_over::Scenario::all().map(Test::FailedOver));
         Ok(c.chain(pair).chain(host).chain(shared).chain(more).chain(tools::rxe().into_iter().flat_map(both)).collect())
     }
 }
@@ -164,7 +181,11 @@ impl Bench {
                 [&["build", "--lib", "--bin", "softnic", "--example", "ping_pong"], &programs::TESTED[..]].concat()
             }
         };
-        let softnic = programs::build_one("softnic", &words)?;
+        Bench::with(programs::build_one("softnic", &words)?, verbose)
+    }
+
+    /// With a program that is built.
+    fn with(softnic: PathBuf, verbose: bool) -> Result<Bench, String> {
         let scratch = Scratch::new("verbs")?;
         create_folder(&scratch.0.join(TEMPORARY)).map_err(|e| e.to_string())?;
         Ok(Bench { softnic, scratch, verbose })
@@ -220,6 +241,26 @@ pub fn run(options: &Options) -> Result<(), String> {
     }
 }
 
+/// What `cargo xtask shift` runs: failover under programs.
+pub fn run_failover(options: &FailoverOptions) -> Result<(), String> {
+    println!("{}", setup::install(&setup::VERBS)?);
+    let build = ["build", "--locked", "-p", "softnic", "-p", "softnic-verbs"];
+    let bench = Bench::with(programs::build_one("softnic", &build)?, options.verbose)?;
+    let has = |test: &Test| options.parts.is_empty() || options.parts.iter().any(|part| test.name().contains(part));
+    let tests: Vec<Test> = failed_over::Scenario::all().map(Test::FailedOver).filter(has).collect();
+    if tests.is_empty() {
+        return Err(
+            "no scenario has that in its name: ib_write_bw, ib_send_bw, ib_read_bw; initiator, responder".into()
+        );
+    }
+    let report = run_tests(&tests, &bench).map_err(|e| e.to_string())?;
+    println!("\n{}", report.text());
+    match report.failed().count() {
+        0 => Ok(()),
+        n => Err(format!("{n} of {} scenarios failed", report.len())),
+    }
+}
+
 /// The tests whose names begin so, part by part.
 fn named(all: &[Test], names: &[String]) -> Result<Vec<Test>, String> {
     let begins = |test: &Test, name: &str| test.name() == name || test.name().starts_with(&format!("{name}/"));
@@ -257,7 +298,7 @@ fn run_tests(tests: &[Test], bench: &Bench) -> Result<Report, Error> {
     catch_interrupts();
     let mut report = Report::default();
     let (mut pair, mut host, mut peer) = (Lazy::default(), Lazy::default(), Lazy::default());
-    let (mut shared, mut mpi) = (Lazy::default(), mpi::Mpi::new(bench));
+    let (mut shared, mut paths, mut mpi) = (Lazy::default(), Lazy::default(), mpi::Mpi::new(bench));
     for (n, test) in (1..).zip(tests) {
         if interrupted() {
             println!("\n{}", report.text());
@@ -278,6 +319,9 @@ fn run_tests(tests: &[Test], bench: &Bench) -> Result<Report, Error> {
             Test::Described => described::run(bench),
             Test::Authenticated(client) => {
                 pair.with(|| pair::Pair::new(bench), |pair| authenticated::run(*client, bench, pair))
+            }
+            Test::FailedOver(scenario) => {
+                paths.with(|| failed_over::TwoPaths::new(bench), |paths| paths.run(*scenario))
             }
             Test::Rxe(case, softnic) => peer.with(|| rxe::Peer::boot(bench), |peer| peer.run(case, *softnic)),
         };

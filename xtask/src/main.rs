@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `between`, `switch`, `guest-tests`, `soak`, `fuzz`, `verbs`, `pyverbs`, `dist`.
+//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `between`, `switch`, `guest-tests`, `soak`, `fuzz`, `verbs`, `shift`, `pyverbs`, `dist`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // what a chore prints is what it is for
 
@@ -137,6 +137,13 @@ enum Command {
   cargo xtask verbs --all --write-docs
   cargo xtask verbs --offsets > offsets.txt")]
     Verbs(verbs::Options),
+    /// Take the link away from under perftest on softnic, whose device has a backup, and give it back: it must not notice
+    ///
+    /// Needs root, for network namespaces and AF_XDP. Writes, sends and reads, each with the link of the initiator and of the responder.
+    #[command(after_help = "Examples:
+  cargo xtask shift
+  cargo xtask shift ib_send_bw -v")]
+    Shift(verbs::FailoverOptions),
     /// Run rdma-core's own tests of libibverbs (pyverbs) on softnic, over loopback queue pairs of one device
     ///
     /// Installs python3-pyverbs with apt where it is missing, which has them. Modules for devices of other vendors are left out. As
@@ -162,6 +169,7 @@ fn main() -> ExitCode {
         Command::Dist(options) => dist::run(&options),
         Command::BenchPeers(options) => bench_peers::run(&options),
         Command::Verbs(options) => verbs::run(&options),
+        Command::Shift(options) => verbs::run_failover(&options),
         Command::Pyverbs(options) => pyverbs::run(&options),
         Command::Tshark { files } => tshark::run(&files).map(|report| println!("{report}")),
     };

@@ -119,7 +119,9 @@ pub(super) fn told(why: &str, ends: &[(&str, &Ended)]) -> String {
 pub(super) struct OnSoftnic {
     softnic: PathBuf,
     namespace: String,
-    device: String,
+    pub(super) device: String,
+    /// The device's backup, if it has one.
+    pub(super) backup: Option<String>,
     /// The folder of the network in memory, where that is the device.
     network: Option<PathBuf>,
     /// Whether programs have root's privileges.
@@ -143,6 +145,7 @@ impl OnSoftnic {
             softnic: bench.softnic.clone(),
             namespace: space.name().into(),
             device: format!("afxdp:{interface}"),
+            backup: None,
             network: None,
             privileged: true,
             address: address.into(),
@@ -177,6 +180,7 @@ impl OnSoftnic {
             command.args(["setpriv", "--bounding-set=-all", "--inh-caps=-all"]);
         }
         command.arg(&self.softnic).args(["run", "--dev", &self.device]);
+        command.args(self.backup.iter().flat_map(|backup| ["--backup", backup]));
         if let Some(file) = &self.pcap {
             command.arg("--pcap").arg(file);
         }
