@@ -91,6 +91,8 @@ pub(crate) struct Guard {
     pub(crate) stage: Stage,
     /// The attributes of the default's queue pair, as the program set them.
     pub(crate) attr: QpAttr,
+    /// The program has made it ready to receive, and not to send: one that only answers may stay so.
+    pub(crate) receives_only: bool,
     pub(crate) backup: Qpn,
     pub(crate) control: Arc<Buffer>,
     /// Its key at each NIC.

@@ -376,19 +376,19 @@ impl DualNic {
         let backup = self.backup.as_mut().ok_or(ProtectError::NoBackup)?;
         let at = *backup.by_qpn.get(&qpn).ok_or(ProtectError::Kind)?;
         let (_, attr) = self.nic.query_qp(qpn).ok_or(ProtectError::State)?;
-        if self.nic.qp_state(qpn) != Some(QpState::ReadyToSend) {
-            return Err(ProtectError::State);
-        }
         if backup.guard(at).is_some() {
+            // Since it was ready to receive.
             return Ok(());
         }
+        let receives_only = match self.nic.qp_state(qpn) {
+            Some(QpState::ReadyToReceive) => true,
+            Some(QpState::ReadyToSend) => false,
+            _ => return Err(ProtectError::State),
+        };
         let made = backup.make_guard(&mut self.nic, at, &attr, now);
         let Some(connection) = &mut backup.connections[at] else { return Err(ProtectError::Kind) };
         connection.refused = made.is_err();
-        let guard = made?;
-        if let Some(old) = connection.guard.replace(Box::new(guard)) {
-            backup.drop_guard(&mut self.nic, at, &old);
-        }
+        connection.guard = Some(Box::new(Guard { receives_only, ..made? }));
         backup.unsettle(at);
         backup.due = true;
         Ok(())
@@ -488,6 +488,7 @@ impl Backup {
         Ok(Guard {
             stage: Stage::Meeting,
             attr: *attr,
+            receives_only: false,
             backup,
             control,
             control_keys: [of_default, of_backup],

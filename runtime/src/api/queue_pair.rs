@@ -121,7 +121,7 @@ impl Connection {
     }
 
     /// The settings as the NIC takes them, with the path resolved.
-    fn settings(&self, path: Path) -> nic::Connection {
+    pub(in crate::api) fn settings(&self, path: Path) -> nic::Connection {
         nic::Connection {
             port: 1,
             path: Some(path),
@@ -326,7 +326,9 @@ impl QueuePair {
         // What is flushed need not wait until a frame comes in.
         core.hand_out();
         drop(core);
-        if (before, state) == (Some(QpState::ReadyToReceive), Some(QpState::ReadyToSend))
+        // One that only answers may stay ready to receive.
+        let connected = matches!(state, Some(QpState::ReadyToReceive | QpState::ReadyToSend)) && before != state;
+        if connected
             && self.0.options.kind != QpKind::Gsi
             && let Some(control) = self.0.pd.inner().control()
         {

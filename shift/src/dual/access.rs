@@ -133,7 +133,17 @@ impl DualNic {
                 }
                 Ok(())
             }
-            _ => nic.modify_qp(qpn, attr),
+            (Some(at), Some(QpState::ReadyToSend)) if backup.guard(at).is_some_and(|guard| guard.receives_only) => {
+                backup.make_ready_to_send(nic, at, attr)
+            }
+            (Some(at), _) => {
+                nic.modify_qp(qpn, attr)?;
+                if let Some((_, guard)) = parts(&mut backup.connections, at) {
+                    guard.attr.access = attr.access.or(guard.attr.access);
+                }
+                Ok(())
+            }
+            (None, _) => nic.modify_qp(qpn, attr),
         }
     }
 
@@ -152,7 +162,12 @@ impl DualNic {
         let (_, attr) = self.nic.query_qp(qpn)?;
         let state = self.nic.qp_state(qpn)?;
         let guard = self.backup.as_ref().and_then(|backup| backup.guard(*backup.by_qpn.get(&qpn)?));
+        let attr = QpAttr { access: guard.map_or(attr.access, |guard| guard.attr.access), ..attr };
         match guard {
+            // Whatever its queue pairs are by now, the program has not made it ready to send.
+            Some(guard) if guard.receives_only && (guard.halted[0] || state == QpState::ReadyToSend) => {
+                Some((QpState::ReadyToReceive, guard.attr))
+            }
             Some(guard) if guard.stage == Stage::Ready && guard.machine.phase() != Phase::Failed => {
                 // While the other side is used, or this one connected anew, the program need not know.
                 let hidden = guard.machine.phase() != Phase::Default || guard.machine.recv_on() == Side::Backup;
@@ -176,6 +191,23 @@ fn kept(nic: &Nic, qpn: Qpn, error: PostError) -> PostError {
 }
 
 impl Backup {
+    /// The program makes a connection ready to send that has its backup since it was ready to receive.
+    fn make_ready_to_send(&mut self, nic: &mut Nic, at: usize, attr: &QpAttr) -> Result<(), ModifyError> {
+        let Some((plain, guard)) = parts(&mut self.connections, at) else { return Err(ModifyError::NoSuchQp) };
+        if nic.qp_state(plain.qpn) == Some(QpState::ReadyToReceive) {
+            nic.modify_qp(plain.qpn, attr)?;
+        }
+        // One that was connected anew meanwhile sends already, and has these when it is the next time.
+        guard.receives_only = false;
+        let QpAttr { sq_psn, timeout, retry_cnt, rnr_retry, max_rd_atomic, .. } = *attr;
+        guard.attr = QpAttr { sq_psn, timeout, retry_cnt, rnr_retry, max_rd_atomic, ..guard.attr };
+        let unused = guard.stage == Stage::Ready && guard.machine.epoch() == 0;
+        if unused && self.connect_backup(at) {
+            self.await_peer(at);
+        }
+        Ok(())
+    }
+
     /// Gives receives that wait to the side that they belong to.
     pub(super) fn pump_recvs(&mut self, nic: &mut Nic, at: usize) {
         let Backup { nic: backup, connections, regions, .. } = self;

@@ -130,27 +130,35 @@ impl Backup {
 
     /// The way to the peer's backup is known, or there is none.
     pub(super) fn set_path(&mut self, nic: &mut Nic, now: Instant, at: usize, path: Option<Path>) {
-        let Backup { nic: backup, connections, .. } = self;
-        let Some((plain, guard)) = parts(connections, at) else { return };
-        let (Stage::NoPath, Some(peer)) = (guard.stage, guard.peer) else { return };
-        let Some(path) = path else { return self.unprotect(at, ProtectError::NoPath) };
-        guard.path = Some(path);
-        let mut settings = settings_of(&guard.attr);
-        (settings.path, settings.dest_qp) = (Some(path), peer.qpn);
-        (settings.sq_psn, settings.rq_psn) = (guard.backup_psn, peer.psn);
-        settings.port = 1;
-        let reset = QpAttr { state: Some(QpState::Reset), ..QpAttr::default() };
-        let made = backup.modify_qp(guard.backup, &reset).and_then(|()| backup.connect(guard.backup, &settings));
-        if made.is_err() {
+        let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
+        let (Stage::NoPath, Some(peer), qpn) = (guard.stage, guard.peer, plain.qpn) else { return };
+        guard.path = path;
+        if path.is_none() {
+            return self.unprotect(at, ProtectError::NoPath);
+        }
+        if !self.connect_backup(at) {
             return self.unprotect(at, ProtectError::Resources);
         }
+        let Some((_, guard)) = parts(&mut self.connections, at) else { return };
         guard.stage = Stage::Ready;
-        let qpn = plain.qpn;
         self.await_peer(at);
         self.counters.protected += 1;
         self.notices.push_back(Notice::Protected(qpn, address_of(&peer)));
         // The peer may have been faster, and its status be there.
         self.look_at(nic, now, at);
+    }
+
+    /// Connects the queue pair at the backup, which nothing was sent by yet, as the program's is; whether it could be.
+    pub(super) fn connect_backup(&mut self, at: usize) -> bool {
+        let Backup { nic: backup, connections, .. } = self;
+        let Some((_, guard)) = parts(connections, at) else { return false };
+        let Some(peer) = guard.peer else { return false };
+        let mut settings = settings_of(&guard.attr);
+        (settings.path, settings.dest_qp) = (guard.path, peer.qpn);
+        (settings.sq_psn, settings.rq_psn) = (guard.backup_psn, peer.psn);
+        settings.port = 1;
+        let reset = QpAttr { state: Some(QpState::Reset), ..QpAttr::default() };
+        backup.modify_qp(guard.backup, &reset).and_then(|()| backup.connect(guard.backup, &settings)).is_ok()
     }
 
     /// A connection stays without a backup.

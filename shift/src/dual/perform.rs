@@ -1,5 +1,6 @@
 //! What the states of a connection ask for, done to its two queue pairs.
 
+use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::planted::{Bug, planted};
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{
@@ -482,7 +483,8 @@ pub(super) fn settings_of(attr: &QpAttr) -> Settings {
         mtu: attr.mtu.unwrap_or(usual.mtu),
         sq_psn: attr.sq_psn.unwrap_or(usual.sq_psn),
         rq_psn: attr.rq_psn.unwrap_or(usual.rq_psn),
-        access: attr.access.unwrap_or(usual.access),
+        // Statuses are written, also where the program lets its peer read alone; its regions' rights are as ever.
+        access: attr.access.unwrap_or(usual.access) | Access::REMOTE_WRITE,
         qkey: None,
         timeout: attr.timeout.unwrap_or(usual.timeout),
         retry_cnt: attr.retry_cnt.unwrap_or(usual.retry_cnt),

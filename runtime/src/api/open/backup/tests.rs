@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{Completion, Data, Event, RecvWr, SendFlags, SendOp, SendWr, Status};
-use softnic_nic::{Port, QpKind};
+use softnic_nic::{Port, QpAttr, QpKind};
 use softnic_wire::{PathMtu, Psn, TxFrame};
 
 use super::super::{MEMORY_RATE, Neighbourhood, OwnAddresses, Progress, link_mtu_of};
@@ -145,13 +145,18 @@ impl World {
 
     /// Two connected queue pairs.
     fn connect(&self) -> [End; 2] {
+        self.connect_as(false, rights())
+    }
+
+    /// Two connected queue pairs, with these rights of their peers, of which B's is not made ready to send if it only answers.
+    fn connect_as(&self, answers: bool, access: Access) -> [End; 2] {
         let ends = [A, B].map(|host| {
             let context = &self.contexts[host];
             let pd = context.alloc_pd();
             let cqs = [context.create_cq(256).unwrap(), context.create_cq(256).unwrap()];
             let options = QpOptions { recv_cq: cqs[1].clone(), ..QpOptions::new(QpKind::Rc, &cqs[0]) };
             let qp = pd.create_qp(&options).unwrap();
-            qp.init(rights()).unwrap();
+            qp.init(access).unwrap();
             let memory = pd.alloc_mr(SIZE * PLACES as usize, rights()).unwrap();
             End { pd, cqs, qp, memory }
         });
@@ -160,9 +165,19 @@ impl World {
             let peer = self.contexts[1 - host].addresses()[0];
             let path = self.contexts[host].path_to(peer, own.qp.qpn().value()).unwrap();
             let usual = Connection::new(path, other.qp.qpn(), Psn::new(7), Psn::new(7));
-            own.qp.connect(&Connection { timeout: 15, retry_cnt: 2, ..usual }).unwrap();
+            let connection = Connection { timeout: 15, retry_cnt: 2, access, ..usual };
+            match answers && host == B {
+                true => own.qp.modify(&self.attributes(host, &connection)[1]).unwrap(),
+                false => own.qp.connect(&connection).unwrap(),
+            }
         }
         ends
+    }
+
+    /// The attributes of the steps to a connected queue pair.
+    fn attributes(&self, host: usize, connection: &Connection) -> [QpAttr; 3] {
+        let path = connection.path.attr.path(&self.contexts[host].port()).unwrap();
+        connection.settings(path).attributes(QpKind::Rc)
     }
 
     /// Waits until so many connections have backups.
@@ -218,7 +233,11 @@ struct Flow<'w> {
 
 impl<'w> Flow<'w> {
     fn new(world: &'w World, work: Work) -> Flow<'w> {
-        Flow { world, ends: world.connect(), work, posted: 0, done: 0, recvs: 0, received: 0 }
+        Flow::between(world, world.connect(), work)
+    }
+
+    fn between(world: &'w World, ends: [End; 2], work: Work) -> Flow<'w> {
+        Flow { world, ends, work, posted: 0, done: 0, recvs: 0, received: 0 }
     }
 
     fn place(n: u64) -> usize {
@@ -358,6 +377,37 @@ fn writes_to_a_target_that_never_polls_go_on_by_the_backup_and_return() {
 #[test]
 fn reads_from_a_target_that_never_polls_go_on_by_the_backup_and_return() {
     goes_on_and_returns(Work::Read, Progress::Inline, 1);
+}
+
+#[test]
+fn a_target_that_is_never_ready_to_send_has_a_backup_and_may_become_ready_later() {
+    let all = [(Work::Send, Access::NONE), (Work::Write, Access::REMOTE_WRITE), (Work::Read, Access::REMOTE_READ)];
+    for (work, access) in all {
+        let world = World::new(Progress::Inline, 1, [true, true]);
+        let mut flow = Flow::between(&world, world.connect_as(true, access), work);
+        world.await_protection(1);
+        flow.more(50);
+        for round in 1..=2 {
+            world.set(0, LOSES);
+            flow.until("fallback", |flow| flow.world.moved(A).0 >= round);
+            flow.more(50);
+            assert_eq!(flow.ends[B].qp.state(), QpState::ReadyToReceive);
+            world.set(0, WHOLE);
+            flow.until("return", |flow| flow.world.moved(A).1 >= round);
+            flow.more(50);
+            assert_eq!(flow.ends[B].qp.state(), QpState::ReadyToReceive);
+        }
+        let peer = world.contexts[A].addresses()[0];
+        let (a, b) = (&flow.ends[A], &flow.ends[B]);
+        let path = world.contexts[B].path_to(peer, b.qp.qpn().value()).unwrap();
+        let connection = Connection::new(path, a.qp.qpn(), Psn::new(7), Psn::new(7));
+        b.qp.modify(&world.attributes(B, &connection)[2]).unwrap();
+        assert_eq!(b.qp.state(), QpState::ReadyToSend);
+        a.qp.post_recv(&RecvWr { wr_id: 0, sges: &[a.memory.sge(0, SIZE)], best_effort: None }).unwrap();
+        post(b, 99, SendOp::Send, &b.memory, 0);
+        let done = completions(&world, &b.cqs[0], 1)[0];
+        assert_eq!((done.wr_id, done.status), (99, Status::Success));
+    }
 }
 
 #[test]
