@@ -96,7 +96,7 @@ fn measure(options: &Options) -> Result<Times, String> {
     if let Some(status) = report.first_failure {
         return Err(format!("a connection with a backup failed: {status}"));
     }
-    let fallback = report.failover.and_then(|failover| failover.fallback_us(1.0));
+    let fallback = report.failover.and_then(|failover| failover.counters.fallback_us(1.0));
     let fallback = fallback.ok_or("a failure came when all was done: there was no fallback")?;
     Ok(Times { fallback, gap: gap.as_nanos() as f64 / 1e3 })
 }

@@ -150,7 +150,7 @@ fn beside_plain(ran: &[(Case, Ran)], case: Case, part: &std::ops::Range<usize>) 
 
 fn table_of(ran: &[(Case, Ran)]) -> Table {
     let row = |(case, run): &(Case, Ran)| {
-        let fallback = run.failover.as_ref().and_then(|failover| failover.fallback_us(1.0));
+        let fallback = run.failover.as_ref().and_then(|failover| failover.counters.fallback_us(1.0));
         let parts = PARTS.iter().map(|(_, seconds)| format!("{:.4}", run.in_part(seconds)));
         let mut row = vec![case.op.1.into(), case.failure.name().into()];
         row.push(if case.protected { "yes" } else { "no" }.into());
