@@ -324,7 +324,6 @@ impl Args {
         let (nic_cpus, cpus) =
             if own_threads { (self.cpu.clone(), Vec::new()) } else { (Vec::new(), self.cpu.clone()) };
         let options = OpenOptions {
-            backup: None,
             progress,
             cpus: nic_cpus,
             fault: self.fault.clone(),

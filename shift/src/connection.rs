@@ -124,6 +124,8 @@ pub(crate) struct Guard {
     pub(crate) notice_at: Option<u32>,
     /// Receives were moved to the backup, behind the one by which the peer wakes us, and the peer has not been heard since.
     pub(crate) recv_moved: bool,
+    /// The epoch of the last status that we wrote.
+    pub(crate) published: u32,
     /// Work at the backup ended in an error of the program's own.
     pub(crate) broken: bool,
     /// When the last failure was seen, until something goes well again.

@@ -509,6 +509,7 @@ impl Backup {
             probe_at: None,
             notice_at: None,
             recv_moved: false,
+            published: 0,
             broken: false,
             failed_at: None,
             wanted: None,

@@ -152,6 +152,7 @@ impl Backup {
         let Some((plain, guard)) = parts(connections, at) else { return };
         let Some(peer) = guard.peer else { return };
         let status = guard.machine.status();
+        guard.published = status.epoch;
         let mut block = [0; Status::LEN];
         status.emit(&guard.secrets[0], &mut block);
         guard.control.write_at(Status::LEN, &block);
@@ -377,7 +378,11 @@ impl Backup {
         self.drain(nic, now);
         self.flush(nic, at, Some(WcStatus::RetryExcErr));
         // The peer, which may wait for us, learns of it where the backup still sends. Else it finds that we are silent.
-        self.publish(nic, now, at, Side::Backup, false);
+        let wake = self.guard(at).is_some_and(|guard| {
+            let status = guard.machine.status();
+            status.woke && guard.published != status.epoch
+        });
+        self.publish(nic, now, at, Side::Backup, wake);
         self.counters.refused += 1;
         if let Some((plain, _)) = parts(&mut self.connections, at) {
             self.notices.push_back(Notice::Failed(plain.qpn, why));
