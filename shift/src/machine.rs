@@ -303,8 +303,8 @@ impl Machine {
         self.act(Action::Publish { by: to, wake });
     }
 
-    /// A default side that fails soon after it was returned to is returned to later each time. One that fails before that, because the
-    /// peer had returned or was about to, counts no further.
+    /// A default side that fails soon after it was returned to is returned to later each time. One that fails before
+    /// that, because the peer had returned or was about to, counts no further.
     fn hold_back(&mut self, now: Instant) {
         self.hold = match self.returned_at.take() {
             None => self.hold,

@@ -1,4 +1,4 @@
-//! Failover as a whole: peers that lie or say nothing, and connections that end, or fail again, in each of their phases.
+//! Failover as a whole: peers that lie or say nothing, and connections that end, or fail again, in each phase.
 
 mod counts;
 mod endings;

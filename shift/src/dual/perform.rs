@@ -196,7 +196,8 @@ impl Backup {
         let waiting = guard.queue.iter().filter(waits).count() as u32;
         let done = plain.written.wrapping_sub(messages(&taken)).wrapping_sub(waiting);
         let covered = match received.wrapping_sub(done) {
-            // It counted before the last of what went by the other side came, where its receives stayed: of this side it has none.
+            // It counted before the last of what went by the other side came, where its receives stayed: of this side
+            // it has none.
             behind if behind >= 1 << 31 && messages(&taken) == 0 => 0,
             covered => covered,
         };
