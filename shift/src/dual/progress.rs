@@ -37,10 +37,6 @@ impl Backup {
     /// Looks at everything.
     pub(super) fn progress(&mut self, nic: &mut Nic, now: Instant) {
         self.due = false;
-        // What went well did so before anything failed.
-        while let Ok(Some(completion)) = self.nic.poll_cq(self.send_cq) {
-            self.take_send(nic, now, &completion);
-        }
         while let Some(event) = nic.poll_event() {
             self.take_event(Side::Default, event);
         }
