@@ -43,8 +43,8 @@ fn main() {
     // Who starts it can tell now a seed that ended the process from a process that never began.
     say("ready");
     for seed in first..first.saturating_add(count) {
-        // A seed has six worlds: of reliable connections and datagrams, of best effort, of SDR, of reliable messages over it, of groups,
-        // and of NICs that fail.
+        // A seed has six worlds: of reliable connections and datagrams, of best effort, of SDR, of reliable messages
+        // over it, of groups, and of NICs that fail.
         let passed = run_seed_watched(seed, trace.as_ref()).map_err(|broken| broken.what().to_string());
         let messages = passed.and_then(|passed| {
             let (ended, sdr) = (best_effort::run_seed(seed)?, sdr::run_seed(seed)?);

@@ -161,8 +161,8 @@ fn default_faults(r: &mut Random) -> String {
     }
 }
 
-/// Ports that go down and come back: those of the defaults, and of the backups where these fail. Now and then a second failure follows
-/// within a round trip, at the same port or the peer's.
+/// Ports that go down and come back: those of the defaults, and of the backups where these fail. Now and then a second
+/// failure follows within a round trip, at the same port or the peer's.
 fn ports(r: &mut Random, delay: Duration, backup_fails: bool) -> Vec<PortChange> {
     let mut changes = Vec::new();
     let us = Duration::from_micros;
