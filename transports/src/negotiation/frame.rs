@@ -25,7 +25,7 @@ pub(crate) fn write_signed(
     write_mad(tx, template, &bytes)
 }
 
-/// Writes the frame of any MAD, as [`write`] does that of a negotiation.
+/// Writes the frame of any MAD, as [`write()`] does that of a negotiation.
 pub fn write_mad(tx: &mut TxFrame<'_>, template: &Template, mad: &[u8; MAD_LEN]) -> bool {
     let ext = ExtHeaders { deth: Some(Deth { qkey: QKEY_GSI, src_qp: Qpn::GSI }), ..ExtHeaders::default() };
     let fields = PacketFields {
