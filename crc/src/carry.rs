@@ -4,7 +4,7 @@
 //! differing bytes and on their distance from the end, and on nothing else. A register that differs by `d` differs, `n` bytes later, by
 //! d * x^(8n) modulo the polynomial, whatever these bytes are.
 
-use crate::polynomial::{power, product};
+use crate::polynomial::{Distance, power, product};
 use crate::portable;
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 use crate::vector::Multiplier;
@@ -53,18 +53,6 @@ impl Change {
     #[inline]
     fn finish_portable(self) -> u32 {
         (self.sum >> 32) as u32 ^ !portable::update(!0, &(self.sum as u32).to_le_bytes())
-    }
-}
-
-/// A distance from the end of a message, as [`change_of`] takes it: for who changes several messages at the same places.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Distance(pub(crate) u32);
-
-impl Distance {
-    /// Of so many bytes.
-    #[inline]
-    pub fn new(bytes: usize) -> Distance {
-        Distance(power(bytes))
     }
 }
 

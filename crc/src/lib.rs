@@ -16,7 +16,8 @@ mod portable;
 mod vector;
 mod words;
 
-pub use carry::{Change, Distance, carry, change_of};
+pub use carry::{Change, carry, change_of};
+pub use polynomial::Distance;
 
 /// Ones to be put over the first bytes of a packet, prepared so that they can be loaded at any distance from a block's begin.
 #[derive(Debug, Clone)]

@@ -78,6 +78,18 @@ pub(crate) const fn reduced(sum: u64) -> u32 {
     (sum >> 32) as u32 ^ shifted(sum as u32, 32)
 }
 
+/// A distance from the end of a message, as [`crate::change_of`] takes it: for who changes several messages at the same places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Distance(pub(crate) u32);
+
+impl Distance {
+    /// Of so many bytes.
+    #[inline]
+    pub fn new(bytes: usize) -> Distance {
+        Distance(power(bytes))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,8 +10,7 @@
 use core::arch::x86_64::*;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use crate::carry::Distance;
-use crate::polynomial::{ONE, POLYNOMIAL, shifted};
+use crate::polynomial::{Distance, ONE, POLYNOMIAL, shifted};
 use crate::{Mask, portable};
 
 /// Bytes of a block.

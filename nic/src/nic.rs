@@ -14,8 +14,6 @@ mod transmit;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 
-use mads::PostedMad;
-pub use mads::ReceivedMad;
 pub(crate) use negotiation::mad_in;
 pub use negotiation::negotiated_qp;
 pub use objects::ObjectError;
@@ -40,6 +38,7 @@ use crate::source_rates::SourceRates;
 use crate::srq::Srq;
 use crate::table::{Generator, RandomTable};
 use crate::timers::Timers;
+use crate::waiting_mads::{PostedMad, ReceivedMad};
 
 /// What a NIC is made with.
 #[derive(Debug, Clone)]

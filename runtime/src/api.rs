@@ -65,6 +65,7 @@ pub(crate) mod congestion;
 pub(crate) mod context;
 pub(crate) mod cq_shared;
 pub(crate) mod events;
+pub(crate) mod failover;
 pub(crate) mod memory;
 pub(crate) mod open;
 pub(crate) mod path;
@@ -75,6 +76,7 @@ pub(crate) mod shared_receive_queue;
 pub(crate) mod status;
 mod sysfs_counters;
 
+pub use crate::failover::list::LineSink;
 pub use address_handle::AddressHandle;
 pub use cm::{
     CmConnection, CmEnd, CmListener, CmOpenError, CmRequest, CmSink, ConnectError, ConnectionManager, FirstData,
@@ -87,8 +89,8 @@ pub use context::{Context, ProtectionDomain, Running};
 pub use events::EventSink;
 pub use memory::{MemoryRegion, MemoryWindow};
 pub use open::{
-    BackupOptions, DeviceSpec, DeviceSpecError, LineSink, LinkDown, OpenError, OpenOptions, OwnAddresses, Progress,
-    SHM_MAC, parse_backup, parse_failover, parse_kv, parse_probe,
+    BackupOptions, DeviceSpec, DeviceSpecError, LinkDown, OpenError, OpenOptions, OwnAddresses, Progress, SHM_MAC,
+    parse_backup, parse_failover, parse_kv, parse_probe,
 };
 pub use path::{PathError, PeerPath};
 pub use queue_pair::{Connection, MulticastError, QpOptions, QueuePair};

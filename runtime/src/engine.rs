@@ -35,7 +35,7 @@ use work::Work;
 
 use crate::api::events::Events;
 use crate::driver::{Driver, DriverError};
-use crate::failover::control::Control;
+use crate::failover::list::Control;
 use crate::io::PacketIo;
 use crate::wake::Wake;
 

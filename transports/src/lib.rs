@@ -28,6 +28,7 @@ pub mod qp;
 mod queue_pairs;
 mod rc;
 mod recv_queue;
+mod recv_ring;
 mod round_trip;
 mod sdr;
 mod send_queue;

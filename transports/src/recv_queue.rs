@@ -1,9 +1,7 @@
 //! The receives of a queue pair, its own or taken from a shared queue: how messages fill and complete them.
 
-mod ring;
-
-pub(crate) use ring::Receive;
-pub use ring::RecvQueue;
+pub(crate) use crate::recv_ring::Receive;
+pub use crate::recv_ring::RecvQueue;
 use softnic_wire::aeth::Credits;
 use softnic_wire::opcode::Kind;
 use softnic_wire::{Instant, Qpn};

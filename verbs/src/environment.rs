@@ -5,11 +5,9 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use softnic_runtime::api::{
-    BackupOptions, Cc, DeviceSpec, FailoverTimes, LineSink, LinkDown, LogLevel, OpenOptions, Secret, Transport,
-    parse_backup, parse_cc, parse_failover, parse_kv, parse_log_level, parse_probe, parse_rate, read_key_file,
+    BackupOptions, Cc, DeviceSpec, FailoverTimes, LinkDown, LogLevel, OpenOptions, Secret, Transport, parse_backup,
+    parse_cc, parse_failover, parse_kv, parse_log_level, parse_probe, parse_rate, read_key_file,
 };
-
-use crate::message::warn;
 
 /// What the environment says.
 #[derive(Debug)]
@@ -152,8 +150,7 @@ fn backups(devices: &[DeviceSpec]) -> Result<Vec<BackupOptions>, String> {
     };
     let one = |name: &str| {
         let device = parse_backup(name.trim()).map_err(|e| format!("SOFTNIC_BACKUP: {e}"))?;
-        let on_change = Some(LineSink::new(|line| warn(format_args!("{line}"))));
-        Ok(BackupOptions { device, faults: faults.clone(), times, on_change })
+        Ok(BackupOptions { device, faults: faults.clone(), times, on_change: None })
     };
     let names = names.split(';').filter(|name| !name.trim().is_empty());
     let backups = names.map(one).collect::<Result<Vec<_>, String>>()?;

@@ -7,34 +7,13 @@ use softnic_transports::negotiation::write_mad;
 use softnic_wire::mad::failover::{FAILOVER_HELLO, FAILOVER_REGION};
 use softnic_wire::mad::vendor::{self, Oui};
 use softnic_wire::mad::{self, MAD_LEN, Method, Status};
-use softnic_wire::{Addresses, MacAddr, Path, Qpn, Template, TxFrame, bth};
+use softnic_wire::{Addresses, Path, Qpn, Template, TxFrame, bth};
 
 use super::Nic;
+use crate::waiting_mads::{PostedMad, ReceivedMad};
 
 /// MADs that wait, at most, in either direction.
 const WAITING: usize = 256;
-
-/// A MAD for software.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReceivedMad {
-    /// The port of the Node that it came in by.
-    pub port: usize,
-    /// The sender's address.
-    pub src: IpAddr,
-    /// The address of ours that it was sent to.
-    pub dst: IpAddr,
-    /// The MAC address that its frame came from.
-    pub src_mac: MacAddr,
-    /// The whole MAD.
-    pub mad: [u8; MAD_LEN],
-}
-
-/// A MAD that waits to leave.
-#[derive(Debug, Clone)]
-pub(super) struct PostedMad {
-    template: Template,
-    mad: [u8; MAD_LEN],
-}
 
 impl Nic {
     /// Queues a MAD that leaves by a port before other traffic, from our QP1 to the QP1 at the end of the path. Of more

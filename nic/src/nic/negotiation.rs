@@ -9,8 +9,8 @@ use softnic_wire::mad::{self, MAD_LEN, Method, Status};
 use softnic_wire::sdr::SdrSettings;
 use softnic_wire::{Instant, Layout, Opcode, Qpn, RoceHeaders, ethernet, icrc};
 
-use super::mads::{self, ReceivedMad};
-use super::{Nic, ObjectError};
+use super::{Nic, ObjectError, mads};
+use crate::waiting_mads::ReceivedMad;
 
 impl Nic {
     /// A connected queue pair offers its peer SDR from the time on that it is ready to receive: this scheme on top of it, and `info`, which

@@ -18,11 +18,12 @@ use softnic_wire::Qpn;
 use super::allowance::Allowance;
 use super::company::Company;
 use super::events::Events;
+use super::failover::Failover;
 use super::path::{Network, Surroundings};
 use super::status;
 use crate::background::Background;
 use crate::engine::{Core, Engine, Watcher};
-use crate::failover::control::{Control, Failover, Shadow};
+use crate::failover::list::{Control, Shadow};
 use crate::locked::lock;
 use crate::share::Limits;
 

@@ -10,7 +10,7 @@ use softnic_nic::{Buffer, MrError, Nic, WindowType};
 
 use super::allowance::Permit;
 use super::context::ProtectionDomain;
-use crate::failover::control::Shadow;
+use crate::failover::list::Shadow;
 
 /// Registered memory: a buffer that the NIC, and a peer as far as allowed, reads and writes.
 ///

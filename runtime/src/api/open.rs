@@ -21,18 +21,19 @@ use softnic_wire::{MacAddr, PathMtu};
 
 use follow::set_link;
 
-pub use backup::{BackupOptions, LineSink, parse_backup, parse_failover, parse_kv, parse_probe};
+pub use backup::{BackupOptions, parse_backup, parse_failover, parse_kv, parse_probe};
 pub use spec::{DeviceSpec, DeviceSpecError, OwnAddresses};
 
 use super::company::Company;
 use super::context::{Context, Inner};
 use super::events::{EventSink, Events};
+use super::failover::Failover;
 use super::path::{Network, Surroundings};
 use crate::afxdp::{self, AfXdp, AfXdpError, Device};
 use crate::capture_file::{self, NamedFile};
 use crate::driver::{Driver, DriverError, DriverPort};
 use crate::engine::{Engine, Io, Mode, Watcher};
-use crate::failover::control::{Control, Failover};
+use crate::failover::list::Control;
 use crate::host_network::{HostNetwork, HostNetworkError};
 use crate::io::PacketIo;
 use crate::neighbours::Neighbours;
@@ -397,7 +398,12 @@ impl Parts {
     fn open(mut self, mut backup: Option<Parts>, options: &OpenOptions) -> Result<Context, OpenError> {
         let (mut description, rate) = (self.description.clone(), self.rate);
         let events = Arc::new(Events::new(options.on_event.clone())?);
-        let control = options.backup.as_ref().filter(|_| backup.is_some()).map(Control::new).transpose()?;
+        let control = options
+            .backup
+            .as_ref()
+            .filter(|_| backup.is_some())
+            .map(|backup| Control::new(backup.on_change.clone()))
+            .transpose()?;
         let count = self.ios.len();
         let bits = count.next_power_of_two().trailing_zeros();
         let mut engines = Vec::new();

@@ -11,9 +11,9 @@ use softnic_wire::{MacAddr, PathMtu};
 
 use super::company::Company;
 use super::context::Context;
+use super::failover::Failover;
 use crate::background::Background;
 use crate::engine::Engine;
-use crate::failover::control::Failover;
 use crate::host_network::{HostNetwork, HostNetworkError, HostPath, PathState};
 use crate::locked::lock;
 use crate::neighbours::NeighbourError;

@@ -27,7 +27,7 @@ use super::context::ProtectionDomain;
 use super::path::PeerPath;
 use super::shared_receive_queue::SharedReceiveQueue;
 use crate::engine::{Engine, PostedRecv, PostedSend, Target, WorkQueue};
-use crate::failover::control::Shadow;
+use crate::failover::list::Shadow;
 use crate::locked::lock;
 
 /// The attributes of a new queue pair.
@@ -332,7 +332,10 @@ impl QueuePair {
             && self.0.options.kind != QpKind::Gsi
             && let Some(control) = self.0.pd.inner().control()
         {
-            control.record(Shadow::Protect { engine: Arc::clone(&self.0.engine), qpn: self.0.qpn });
+            let engines = self.0.pd.inner().engines();
+            if let Some(engine) = engines.iter().position(|engine| Arc::ptr_eq(engine, &self.0.engine)) {
+                control.record(Shadow::Protect { engine, qpn: self.0.qpn });
+            }
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use softnic_runtime::api::{BackupOptions, DeviceSpec, MacAddr, OpenError, OwnAddresses, SHM_MAC};
+use softnic_runtime::api::{BackupOptions, DeviceSpec, LineSink, MacAddr, OpenError, OwnAddresses, SHM_MAC};
 use softnic_runtime::host_network::HostNetwork;
 
 use crate::abi::*;
@@ -14,7 +14,7 @@ use crate::environment::environment;
 use crate::errno::Errno;
 use crate::exit;
 use crate::fork::Generation;
-use crate::message::error;
+use crate::message::{error, warn};
 use crate::objects::link_speed::LinkSpeed;
 use crate::objects::nic::{Nic, Nics};
 use crate::per_process::PerProcess;
@@ -112,7 +112,9 @@ impl Device {
         first: usize,
     ) -> impl Iterator<Item = Device> + use<> {
         // A process has few, for ever.
-        let group = Group { spec: spec.clone(), backup: backup.cloned(), open: PerProcess::new() };
+        let say = || Some(LineSink::new(|line| warn(format_args!("{line}"))));
+        let backup = backup.map(|backup| BackupOptions { on_change: say(), ..backup.clone() });
+        let group = Group { spec: spec.clone(), backup, open: PerProcess::new() };
         let group: &'static Group = Box::leak(Box::new(group));
         let macs = macs(spec).into_iter().enumerate();
         macs.map(move |(place, mac)| Device::new(first + place, place, mac, group))

@@ -2,9 +2,6 @@
 
 mod words;
 
-use std::fmt;
-use std::sync::Arc;
-
 use softnic_fault_injector::Spec;
 use softnic_nic::Nic;
 use softnic_shift::{Config, DualNic, Times};
@@ -13,6 +10,7 @@ use super::{DeviceSpec, OpenError, OpenOptions, Parts};
 use crate::OsRandom;
 use crate::driver::DriverPort;
 use crate::engine::Io;
+use crate::failover::list::LineSink;
 use crate::neighbours::Neighbours;
 
 pub use words::{parse_backup, parse_failover, parse_kv, parse_probe};
@@ -51,27 +49,6 @@ impl BackupOptions {
             _ if same_interface || *device == self.device => Err(OpenError::OwnBackup(device.to_string())),
             _ => Ok(()),
         }
-    }
-}
-
-/// Receives lines for people, by calls from a thread of the NIC's own.
-#[derive(Clone)]
-pub struct LineSink(Arc<dyn Fn(&str) + Send + Sync>);
-
-impl LineSink {
-    /// Calls `say` with each line.
-    pub fn new(say: impl Fn(&str) + Send + Sync + 'static) -> LineSink {
-        LineSink(Arc::new(say))
-    }
-
-    pub(crate) fn say(&self, line: &str) {
-        (self.0)(line);
-    }
-}
-
-impl fmt::Debug for LineSink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LineSink")
     }
 }
 

@@ -20,13 +20,13 @@ pub(crate) struct Receive {
 /// Receives in the order in which they were posted.
 #[derive(Debug)]
 pub struct RecvQueue {
-    pub(super) slots: Box<[Receive]>,
-    pub(super) sges: Box<[Sge]>,
-    pub(super) best_effort: Kept,
-    pub(super) max_wr: u32,
-    pub(super) rules: RecvRules,
-    pub(super) head: u32,
-    pub(super) tail: u32,
+    pub(crate) slots: Box<[Receive]>,
+    pub(crate) sges: Box<[Sge]>,
+    pub(crate) best_effort: Kept,
+    pub(crate) max_wr: u32,
+    pub(crate) rules: RecvRules,
+    pub(crate) head: u32,
+    pub(crate) tail: u32,
 }
 
 impl RecvQueue {
@@ -45,11 +45,11 @@ impl RecvQueue {
     }
 
     #[inline]
-    pub(super) fn place(&self, position: u32) -> usize {
+    pub(crate) fn place(&self, position: u32) -> usize {
         position as usize & (self.slots.len() - 1)
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         (self.head, self.tail) = (0, 0);
         self.best_effort.clear();
     }
@@ -119,19 +119,19 @@ impl RecvQueue {
 
     /// The receive that the next message goes into.
     #[inline]
-    pub(super) fn head(&self) -> Option<Receive> {
+    pub(crate) fn head(&self) -> Option<Receive> {
         (!self.is_empty()).then(|| self.slots[self.place(self.head)])
     }
 
     /// The receive that the message after `ahead` others goes into.
     #[inline]
-    pub(super) fn nth(&self, ahead: u32) -> Option<Receive> {
+    pub(crate) fn nth(&self, ahead: u32) -> Option<Receive> {
         (ahead < self.len()).then(|| self.slots[self.place(self.head.wrapping_add(ahead))])
     }
 
     /// The elements of a receive.
     #[inline]
-    pub(super) fn sges_of(&self, receive: &Receive) -> &[Sge] {
+    pub(crate) fn sges_of(&self, receive: &Receive) -> &[Sge] {
         &self.sges[receive.at as usize * usize::from(self.rules.max_sge)..][..usize::from(receive.sges)]
     }
 
@@ -143,11 +143,11 @@ impl RecvQueue {
     }
 
     /// What the receive at a position says of best effort.
-    pub(super) fn best_effort(&self, position: u32) -> BestEffort {
+    pub(crate) fn best_effort(&self, position: u32) -> BestEffort {
         self.best_effort.get(position)
     }
 
-    pub(super) fn pop(&mut self) -> Option<Receive> {
+    pub(crate) fn pop(&mut self) -> Option<Receive> {
         let receive = self.head()?;
         self.best_effort.drop_head(self.head);
         self.head = self.head.wrapping_add(1);

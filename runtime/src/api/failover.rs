@@ -8,83 +8,26 @@ use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use softnic_nic::MrError;
 use softnic_nic::transports::Event;
-use softnic_nic::transports::memory::{Access, PdId};
-use softnic_nic::{Buffer, MrError};
 use softnic_shift::{DualNic, Notice, ProtectError, Reason, Refusal, Request};
 use softnic_wire::failover::Side;
 use softnic_wire::{Path, Qpn};
 
-use crate::api::company::Company;
-use crate::api::events::Events;
-use crate::api::open::{BackupOptions, LineSink};
-use crate::api::path::{Network, Surroundings, Wire};
+use super::company::Company;
+use super::events::Events;
+use super::path::{Network, Surroundings, Wire};
 use crate::background::{Background, Stop};
 use crate::engine::Engine;
+use crate::failover::list::{Control, List, Shadow};
 use crate::locked::lock;
-use crate::wake::Wake;
 
 /// How soon to look again for what could not be done: a path whose next hop has not answered, a key that another region has.
 const LOOK: Duration = Duration::from_millis(1);
-
-/// Something of the NIC that the backup is to have, too. What goes is taken from the backup at once, by whoever takes it from the NIC.
-pub(crate) enum Shadow {
-    /// A protection domain.
-    Pd(PdId),
-    /// A region; without a buffer one that reads as zeros.
-    Mr {
-        key: u32,
-        pd: PdId,
-        buffer: Option<Arc<Buffer>>,
-        access: Access,
-        /// Whether it is still registered. Changes only while its owner has all engines.
-        live: Arc<AtomicBool>,
-    },
-    /// A queue pair that became ready to send.
-    Protect { engine: Arc<Engine>, qpn: Qpn },
-}
-
-/// The list of what is to be done.
-pub(crate) struct Control {
-    list: Mutex<List>,
-    wake: Wake,
-    lines: Option<LineSink>,
-}
-
-#[derive(Default)]
-struct List {
-    shadows: Vec<Shadow>,
-    /// Lines of those who must not wait for a terminal.
-    lines: Vec<String>,
-}
-
-impl Control {
-    pub(crate) fn new(options: &BackupOptions) -> io::Result<Arc<Control>> {
-        Ok(Arc::new(Control { list: Mutex::default(), wake: Wake::new()?, lines: options.on_change.clone() }))
-    }
-
-    /// The backup is to have this, too.
-    pub(crate) fn record(&self, shadow: Shadow) {
-        lock(&self.list).shadows.push(shadow);
-        self.wake();
-    }
-
-    /// A line for people.
-    pub(crate) fn say(&self, line: String) {
-        lock(&self.list).lines.push(line);
-        self.wake();
-    }
-
-    /// There is something to do.
-    #[inline]
-    pub(crate) fn wake(&self) {
-        self.wake.wake_sleeper();
-    }
-}
 
 /// What a NIC with a backup has beside its engines.
 pub(crate) struct Failover {
@@ -187,6 +130,7 @@ impl Service {
                 return (made == Err(MrError::NoKeys)).then_some(shadow);
             }
             Shadow::Protect { engine, qpn } => {
+                let engine = self.engines.get(*engine)?;
                 let mut core = engine.control();
                 let now = core.driver.now();
                 let done = core.dual().protect(now, *qpn);
