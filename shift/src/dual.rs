@@ -2,19 +2,20 @@
 
 mod access;
 mod meeting;
+mod node;
 mod perform;
 mod progress;
+mod shadows;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::transports::{Completion, CqId, Event};
 use softnic_nic::{Buffer, CqError, Generator, MrError, Nic, ObjectError, QpAttr, QpInit, QpKind};
 use softnic_wire::failover::{RegionAnswer, Side};
-use softnic_wire::{Instant, Layout, Node, Path, Psn, Qpn, TxFrame};
+use softnic_wire::{Instant, Path, Psn, Qpn};
 
 use crate::connection::{CONTROL, Connection, Guard, Stage};
 use crate::counters::FailoverCounters;
@@ -253,86 +254,6 @@ impl DualNic {
         }
     }
 
-    // ---- shadows: what the default has, at the backup ----
-
-    /// A protection domain of the default has one at the backup from now on.
-    pub fn shadow_pd(&mut self, pd: PdId) {
-        if let Some(backup) = &mut self.backup
-            && !backup.pds.contains_key(&pd)
-        {
-            let shadow = backup.nic.alloc_pd();
-            backup.pds.insert(pd, shadow);
-        }
-    }
-
-    /// It is gone.
-    pub fn forget_pd(&mut self, pd: PdId) {
-        if let Some(backup) = &mut self.backup
-            && let Some(shadow) = backup.pds.remove(&pd)
-        {
-            // Where something is still in it, it goes with the NIC.
-            let _ = backup.nic.dealloc_pd(shadow);
-        }
-    }
-
-    /// A region of the default is registered at the backup, too; its key there. Several NICs that are one device have the same: all but the
-    /// first take it from there (`key`).
-    ///
-    /// # Errors
-    /// As [`Nic::reg_mr`].
-    pub fn shadow_mr(
-        &mut self,
-        default: u32,
-        pd: PdId,
-        buffer: &Arc<Buffer>,
-        access: Access,
-        key: Option<u32>,
-    ) -> Result<u32, MrError> {
-        self.shadow(default, pd, (buffer.addr(), buffer.len() as u64), |nic, pd| match key {
-            None => nic.reg_mr(pd, buffer, access),
-            Some(key) => nic.reg_mr_as(key, pd, buffer, access),
-        })
-    }
-
-    /// [`DualNic::shadow_mr`] for a region that reads as zeros and forgets what is written.
-    ///
-    /// # Errors
-    /// As [`Nic::alloc_null_mr`].
-    pub fn shadow_null_mr(&mut self, default: u32, pd: PdId, access: Access, key: Option<u32>) -> Result<u32, MrError> {
-        self.shadow(default, pd, (0, u64::MAX), |nic, pd| match key {
-            None => nic.alloc_null_mr(pd, access),
-            Some(key) => nic.alloc_null_mr_as(key, pd, access),
-        })
-    }
-
-    /// Registers a region of the default, in its domain, at the backup.
-    fn shadow(
-        &mut self,
-        default: u32,
-        pd: PdId,
-        (addr, len): (u64, u64),
-        register: impl FnOnce(&mut Nic, PdId) -> Result<u32, MrError>,
-    ) -> Result<u32, MrError> {
-        let backup = self.backup.as_mut().ok_or(MrError::NoSuchPd)?;
-        let pd = *backup.pds.get(&pd).ok_or(MrError::NoSuchPd)?;
-        let key = register(&mut backup.nic, pd)?;
-        backup.regions.insert(default, ShadowRegion { addr, len, key });
-        // Work may have waited for it.
-        backup.due = true;
-        Ok(key)
-    }
-
-    /// The region is gone.
-    pub fn forget_mr(&mut self, default: u32) {
-        if let Some(backup) = &mut self.backup
-            && let Some(region) = backup.regions.remove(&default)
-        {
-            let _ = backup.nic.dereg_mr(region.key);
-        }
-    }
-
-    // ---- connections ----
-
     /// Makes a queue pair of the default NIC. One that can be protected counts its messages from now on.
     ///
     /// # Errors
@@ -542,65 +463,4 @@ impl Backup {
 /// Room for the program's work and our own; what is too much stays too much.
 fn grown(wr: u32) -> u32 {
     wr.max(wr.saturating_add(OWN_SENDS).min(softnic_nic::MAX_WR))
-}
-
-impl Node for DualNic {
-    #[inline]
-    fn handle_frame(&mut self, now: Instant, port: usize, frame: &mut [u8]) {
-        match &mut self.backup {
-            None => self.nic.handle_frame(now, port, frame),
-            Some(backup) if port == DualNic::BACKUP => {
-                backup.nic.handle_frame(now, Nic::WIRE, frame);
-                backup.on_frame(&mut self.nic, now);
-            }
-            Some(backup) => {
-                backup.due |= !backup.unsettled.is_empty();
-                self.nic.handle_frame(now, port, frame);
-            }
-        }
-    }
-
-    #[inline]
-    fn handle_located(&mut self, now: Instant, port: usize, frame: &mut [u8], layout: Layout) {
-        match &mut self.backup {
-            None => self.nic.handle_located(now, port, frame, layout),
-            Some(backup) if port == DualNic::BACKUP => {
-                backup.nic.handle_located(now, Nic::WIRE, frame, layout);
-                backup.on_frame(&mut self.nic, now);
-            }
-            Some(backup) => {
-                backup.due |= !backup.unsettled.is_empty();
-                self.nic.handle_located(now, port, frame, layout);
-            }
-        }
-    }
-
-    #[inline]
-    fn poll_transmit(&mut self, now: Instant, port: usize, tx: &mut TxFrame<'_>) -> bool {
-        match &mut self.backup {
-            None => self.nic.poll_transmit(now, port, tx),
-            Some(backup) => {
-                if backup.due || self.nic.has_news() {
-                    backup.progress(&mut self.nic, now);
-                }
-                match port {
-                    DualNic::BACKUP => backup.nic.poll_transmit(now, Nic::WIRE, tx),
-                    port => self.nic.poll_transmit(now, port, tx),
-                }
-            }
-        }
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        let Some(backup) = &self.backup else { return self.nic.poll_timeout() };
-        [self.nic.poll_timeout(), backup.nic.poll_timeout(), backup.timer].into_iter().flatten().min()
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.nic.handle_timeout(now);
-        if let Some(backup) = &mut self.backup {
-            backup.nic.handle_timeout(now);
-            backup.progress(&mut self.nic, now);
-        }
-    }
 }

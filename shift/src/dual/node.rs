@@ -1,0 +1,67 @@
+//! The Node: frames and time go to the NIC of their port, and connections have their turn before frames leave.
+
+use softnic_nic::Nic;
+use softnic_wire::{Instant, Layout, Node, TxFrame};
+
+use super::DualNic;
+
+impl Node for DualNic {
+    #[inline]
+    fn handle_frame(&mut self, now: Instant, port: usize, frame: &mut [u8]) {
+        match &mut self.backup {
+            None => self.nic.handle_frame(now, port, frame),
+            Some(backup) if port == DualNic::BACKUP => {
+                backup.nic.handle_frame(now, Nic::WIRE, frame);
+                backup.on_frame(&mut self.nic, now);
+            }
+            Some(backup) => {
+                backup.due |= !backup.unsettled.is_empty();
+                self.nic.handle_frame(now, port, frame);
+            }
+        }
+    }
+
+    #[inline]
+    fn handle_located(&mut self, now: Instant, port: usize, frame: &mut [u8], layout: Layout) {
+        match &mut self.backup {
+            None => self.nic.handle_located(now, port, frame, layout),
+            Some(backup) if port == DualNic::BACKUP => {
+                backup.nic.handle_located(now, Nic::WIRE, frame, layout);
+                backup.on_frame(&mut self.nic, now);
+            }
+            Some(backup) => {
+                backup.due |= !backup.unsettled.is_empty();
+                self.nic.handle_located(now, port, frame, layout);
+            }
+        }
+    }
+
+    #[inline]
+    fn poll_transmit(&mut self, now: Instant, port: usize, tx: &mut TxFrame<'_>) -> bool {
+        match &mut self.backup {
+            None => self.nic.poll_transmit(now, port, tx),
+            Some(backup) => {
+                if backup.due || self.nic.has_news() {
+                    backup.progress(&mut self.nic, now);
+                }
+                match port {
+                    DualNic::BACKUP => backup.nic.poll_transmit(now, Nic::WIRE, tx),
+                    port => self.nic.poll_transmit(now, port, tx),
+                }
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let Some(backup) = &self.backup else { return self.nic.poll_timeout() };
+        [self.nic.poll_timeout(), backup.nic.poll_timeout(), backup.timer].into_iter().flatten().min()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.nic.handle_timeout(now);
+        if let Some(backup) = &mut self.backup {
+            backup.nic.handle_timeout(now);
+            backup.progress(&mut self.nic, now);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Shadows: what the default has, at the backup, too (SHIFT §4.2).
+
+use std::sync::Arc;
+
+use softnic_nic::transports::memory::{Access, PdId};
+use softnic_nic::{Buffer, MrError, Nic};
+
+use super::{DualNic, ShadowRegion};
+
+impl DualNic {
+    /// A protection domain of the default has one at the backup from now on.
+    pub fn shadow_pd(&mut self, pd: PdId) {
+        if let Some(backup) = &mut self.backup
+            && !backup.pds.contains_key(&pd)
+        {
+            let shadow = backup.nic.alloc_pd();
+            backup.pds.insert(pd, shadow);
+        }
+    }
+
+    /// It is gone.
+    pub fn forget_pd(&mut self, pd: PdId) {
+        if let Some(backup) = &mut self.backup
+            && let Some(shadow) = backup.pds.remove(&pd)
+        {
+            // Where something is still in it, it goes with the NIC.
+            let _ = backup.nic.dealloc_pd(shadow);
+        }
+    }
+
+    /// A region of the default is registered at the backup, too; its key there. Several NICs that are one device have the same: all but the
+    /// first take it from there (`key`).
+    ///
+    /// # Errors
+    /// As [`Nic::reg_mr`].
+    pub fn shadow_mr(
+        &mut self,
+        default: u32,
+        pd: PdId,
+        buffer: &Arc<Buffer>,
+        access: Access,
+        key: Option<u32>,
+    ) -> Result<u32, MrError> {
+        self.shadow(default, pd, (buffer.addr(), buffer.len() as u64), |nic, pd| match key {
+            None => nic.reg_mr(pd, buffer, access),
+            Some(key) => nic.reg_mr_as(key, pd, buffer, access),
+        })
+    }
+
+    /// [`DualNic::shadow_mr`] for a region that reads as zeros and forgets what is written.
+    ///
+    /// # Errors
+    /// As [`Nic::alloc_null_mr`].
+    pub fn shadow_null_mr(&mut self, default: u32, pd: PdId, access: Access, key: Option<u32>) -> Result<u32, MrError> {
+        self.shadow(default, pd, (0, u64::MAX), |nic, pd| match key {
+            None => nic.alloc_null_mr(pd, access),
+            Some(key) => nic.alloc_null_mr_as(key, pd, access),
+        })
+    }
+
+    /// Registers a region of the default, in its domain, at the backup.
+    fn shadow(
+        &mut self,
+        default: u32,
+        pd: PdId,
+        (addr, len): (u64, u64),
+        register: impl FnOnce(&mut Nic, PdId) -> Result<u32, MrError>,
+    ) -> Result<u32, MrError> {
+        let backup = self.backup.as_mut().ok_or(MrError::NoSuchPd)?;
+        let pd = *backup.pds.get(&pd).ok_or(MrError::NoSuchPd)?;
+        let key = register(&mut backup.nic, pd)?;
+        backup.regions.insert(default, ShadowRegion { addr, len, key });
+        // Work may have waited for it.
+        backup.due = true;
+        Ok(key)
+    }
+
+    /// The region is gone.
+    pub fn forget_mr(&mut self, default: u32) {
+        if let Some(backup) = &mut self.backup
+            && let Some(region) = backup.regions.remove(&default)
+        {
+            let _ = backup.nic.dereg_mr(region.key);
+        }
+    }
+}
