@@ -24,6 +24,7 @@ use softnic_transports::qp::PayloadMode;
 use softnic_transports::shim::ShimPools;
 use softnic_transports::{
     AhId, Arrival, Completion, CompletionSink, Counters, CqId, CqOverflow, Event, Host, Misfits, RecvQueue, SrqId,
+    Status,
 };
 use softnic_wire::icrc::Icrc;
 use softnic_wire::{Qpn, Template};
@@ -88,6 +89,8 @@ struct Shared {
     events: VecDeque<Event>,
     /// Completion queues whose event is due.
     completion_events: VecDeque<CqId>,
+    /// The name of work whose errors are not told.
+    own_work: Option<u64>,
 }
 
 impl Memory for Shared {
@@ -136,6 +139,9 @@ impl Memory for Shared {
 
 impl CompletionSink for Shared {
     fn complete(&mut self, id: CqId, completion: Completion) -> Result<(), CqOverflow> {
+        if completion.status != Status::Success && self.own_work == Some(completion.wr_id) {
+            return Ok(());
+        }
         let Some(Some(cq)) = self.cqs.get_mut(id.0 as usize) else { return Err(CqOverflow) };
         let known = cq.overflowed();
         let pushed = cq.push(completion);
@@ -290,6 +296,7 @@ impl Nic {
                 misfits: Misfits::default(),
                 events: VecDeque::new(),
                 completion_events: VecDeque::new(),
+                own_work: None,
             },
             pds: BTreeSet::new(),
             next_pd: 0,

@@ -188,6 +188,12 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Changes attributes that may change at any time, in any state.
+    pub fn change(&mut self, a: &QpAttr) {
+        self.attr.merge(&QpAttr { state: None, ..*a });
+        self.qp.update(&a.update(None));
+    }
+
     /// Passes on what was given and may change at any time.
     fn update(&mut self, a: &QpAttr, props: &PathProps) {
         let template = match (a.path, self.attr.dest_qp) {

@@ -185,6 +185,11 @@ impl Negotiator {
         Negotiator { known_rtt: rtt, ..self }
     }
 
+    /// A negotiation whose outcome is known from before. Offers of the peer's are answered as ever.
+    pub(crate) fn agreed(self, agreed: Agreed) -> Negotiator {
+        Negotiator { asking: Asking::Over, outcome: Some(NegotiationOutcome::Agreed(agreed)), ..self }
+    }
+
     /// The next MAD that is due, an answer before an offer. An offer that goes out starts the clock.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Negotiation<'static>> {
         if let Some(answer) = self.answer.take() {

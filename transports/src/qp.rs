@@ -4,7 +4,7 @@ mod attributes;
 mod rules;
 
 pub use attributes::{ModifyError, QpAttr, ReceiveAttr, SendAttr, Update};
-pub(crate) use rules::check_rules;
+pub use rules::check_rules;
 
 use std::time::Duration;
 
@@ -355,6 +355,10 @@ pub trait QueuePair {
     fn next_psns(&self) -> Option<NextPsns> {
         None
     }
+
+    /// The next message asks for an acknowledgement where it ends, and those behind it do until something of it is
+    /// acknowledged: its owner waits for the completion.
+    fn hasten_acks(&mut self) {}
 
     /// Halts: goes to the error state with all work in place, because its owner asked for it. [`QueuePair::fail`]
     /// flushes it then. `false` where it is not connected, or its work is flushed already.

@@ -268,6 +268,10 @@ impl QueuePair for AnyQp {
         each!(self, qp => qp.next_psns())
     }
 
+    fn hasten_acks(&mut self) {
+        each!(self, qp => qp.hasten_acks())
+    }
+
     fn halt(&mut self) -> bool {
         each!(self, qp => qp.halt())
     }

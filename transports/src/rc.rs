@@ -468,6 +468,10 @@ impl QueuePair for Rc {
         connected.then(|| NextPsns { send: self.requester.window.next, receive: self.responder.expected() })
     }
 
+    fn hasten_acks(&mut self) {
+        self.requester.hasten_acks();
+    }
+
     fn halt(&mut self) -> bool {
         if self.state.receives() {
             self.halt_with(Status::WrFlushErr);

@@ -440,6 +440,10 @@ impl QueuePair for Sr {
         Some(NextPsns { receive, ..standard })
     }
 
+    fn hasten_acks(&mut self) {
+        self.rc.hasten_acks();
+    }
+
     fn halt(&mut self) -> bool {
         let halted = self.rc.halt();
         if halted {

@@ -1,13 +1,14 @@
 //! What moves a connection's work to another NIC: halting a queue pair, reading and withdrawing its work, and
 //! completing it elsewhere.
 
-use softnic_transports::qp::{ModifyError, NextPsns, QpState, QueuePair, RETRY_FOREVER, Update};
+use softnic_transports::qp::{ModifyError, NextPsns, QpAttr, QpState, QueuePair, RETRY_FOREVER, Update};
 use softnic_transports::{
     Completion, CompletionSink, CqId, CqOverflow, OutstandingRecvs, OutstandingSends, RecvWr, RecvsKept,
 };
 use softnic_wire::Qpn;
 
 use super::{Nic, ObjectError};
+use crate::connect::Connection;
 use crate::cq::CqError;
 
 impl Nic {
@@ -41,6 +42,44 @@ impl Nic {
             None => (attr.timeout, attr.retry_cnt),
         };
         slot.endpoint.qp.update(&Update { timeout, retry_cnt, ..Update::default() });
+    }
+
+    /// The next message of a reliable connection asks for an acknowledgement where it ends, and those behind it do until
+    /// something of it is acknowledged: its owner waits for the completion. Without this, acknowledgements are asked for
+    /// once in many packets, which is later than the end of a message that is followed by others.
+    pub fn hasten_acks(&mut self, qpn: Qpn) {
+        if let Some((_, slot, _)) = self.slot(qpn) {
+            slot.endpoint.qp.hasten_acks();
+        }
+    }
+
+    /// Changes attributes of a connected queue pair that may change at any time, in whatever state it is: its owner has
+    /// seen to the rules.
+    pub fn update_qp(&mut self, qpn: Qpn, attr: &QpAttr) {
+        if let Some((_, slot, _)) = self.slot(qpn) {
+            slot.endpoint.change(attr);
+        }
+    }
+
+    /// Connects a queue pair anew, to the peer that it had: what it agreed on with it holds, and is not asked for again.
+    ///
+    /// # Errors
+    /// As [`Nic::connect`].
+    pub fn reconnect(&mut self, qpn: Qpn, connection: &Connection) -> Result<(), ModifyError> {
+        let (_, slot, _) = self.slot(qpn).ok_or(ModifyError::NoSuchQp)?;
+        let agreed = slot.endpoint.agreed();
+        let reset = QpAttr { state: Some(QpState::Reset), ..QpAttr::default() };
+        self.modify_qp(qpn, &reset)?;
+        if let (Some((_, slot, _)), Some(agreed)) = (self.slot(qpn), agreed) {
+            slot.endpoint.keep_agreed(agreed);
+        }
+        self.connect(qpn, connection)
+    }
+
+    /// Work with this name is the owner's: what becomes of it in the error state is not told, and takes no place in a
+    /// completion queue.
+    pub fn set_own_work(&mut self, wr_id: u64) {
+        self.shared.own_work = Some(wr_id);
     }
 
     /// The sends of a reliable connection that have not completed, oldest first: what is in place where one halted.

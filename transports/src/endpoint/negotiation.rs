@@ -10,7 +10,7 @@ use softnic_wire::{Instant, Qpn};
 
 use super::{Endpoint, Terms};
 use crate::auth::{Auth, AuthError, Secret};
-use crate::negotiation::{Agreement, Choice, FallbackReason, NegotiationOutcome};
+use crate::negotiation::{Agreed, Agreement, Choice, FallbackReason, NegotiationOutcome};
 use crate::qp::QpKind;
 use crate::sdr::{SdrOfferError, SdrOutcome, SdrTerms};
 use crate::{QpState, QueuePair};
@@ -46,6 +46,20 @@ impl Endpoint {
         self.terms.get_or_insert_with(first).agreement.offer_sdr(Some(sdr));
         self.find_layers();
         Ok(())
+    }
+
+    /// What it agreed on with its peer in this life, where that can hold in another one: keys of authentication are
+    /// drawn for each.
+    pub fn agreed(&self) -> Option<Agreed> {
+        match self.agreement()?.outcome()? {
+            NegotiationOutcome::Agreed(agreed) if !self.is_authenticated() => Some(agreed),
+            _ => None,
+        }
+    }
+
+    /// What it agreed on with its peer in its last life holds in the next one, which begins with RTR: nothing is offered.
+    pub fn keep_agreed(&mut self, agreed: Agreed) {
+        self.terms.iter_mut().for_each(|terms| terms.agreement.keep(agreed));
     }
 
     /// What it speaks itself where its peer agrees. SDR is not among it: that is spoken by the software on the NIC, on other queue pairs.

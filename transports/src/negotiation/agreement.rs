@@ -20,6 +20,8 @@ pub struct Agreement {
     negotiator: Option<Negotiator>,
     /// An offer that came before.
     early: Option<(IpAddr, Negotiation<'static>)>,
+    /// What was agreed on in the last life, where that holds in this one.
+    kept: Option<Agreed>,
     /// Why nothing is offered.
     refused: Option<FallbackReason>,
     /// SDR, where it is offered: too long for all those that do not.
@@ -29,13 +31,18 @@ pub struct Agreement {
 impl Agreement {
     /// The agreement of the queue pair `qpn`, before RTR. Answers are known by the transaction id.
     pub fn new(qpn: Qpn, transaction_id: u64) -> Agreement {
-        Agreement { qpn, transaction_id, negotiator: None, early: None, refused: None, sdr: None }
+        Agreement { qpn, transaction_id, negotiator: None, early: None, kept: None, refused: None, sdr: None }
     }
 
     /// To the reset state.
     pub fn reset(&mut self) {
-        (self.negotiator, self.early, self.refused) = (None, None, None);
+        (self.negotiator, self.early, self.kept, self.refused) = (None, None, None, None);
         self.sdr.iter_mut().for_each(|sdr| sdr.reset());
+    }
+
+    /// The next life, with the same peer, begins with what was agreed on in the last one.
+    pub(crate) fn keep(&mut self, agreed: Agreed) {
+        self.kept = Some(agreed);
     }
 
     /// Nothing more goes out in this life of the queue pair.
@@ -61,6 +68,9 @@ impl Agreement {
         let offer = self.sdr.as_ref().map_or(offer, |sdr| sdr.beside(offer));
         let mut negotiator =
             Negotiator::new(offer, (self.qpn, peer.1), self.transaction_id, known_silent).with_known_rtt(known_rtt);
+        if let Some(agreed) = self.kept.take() {
+            negotiator = negotiator.agreed(agreed);
+        }
         if let Some((from, mad)) = self.early.take()
             && from == peer.0
         {

@@ -47,7 +47,7 @@ pub struct QpAttr {
 
 impl QpAttr {
     /// All that is given in `a`, and the rest as it was.
-    pub(crate) fn merge(&mut self, a: &QpAttr) {
+    pub fn merge(&mut self, a: &QpAttr) {
         macro_rules! take {
             ($($field:ident)*) => { $(self.$field = a.$field.or(self.$field);)* };
         }

@@ -69,7 +69,11 @@ fn rules(kind: QpKind, from: QpState, to: QpState) -> Option<Rules> {
     })
 }
 
-pub(crate) fn check_rules(kind: QpKind, from: QpState, to: QpState, a: &QpAttr) -> Result<(), ModifyError> {
+/// Whether a queue pair of a kind may change from one state to another with these attributes.
+///
+/// # Errors
+/// What is missing, or not allowed.
+pub fn check_rules(kind: QpKind, from: QpState, to: QpState, a: &QpAttr) -> Result<(), ModifyError> {
     let (needed, optional) = rules(kind, from, to).ok_or(ModifyError::Transition { from, to })?;
     for (name, there) in given(a) {
         if needed.contains(&name) && !there {

@@ -80,6 +80,8 @@ pub(crate) struct Requester {
     pub(crate) timers: TimerTable,
     /// Packets sent since one asked for an acknowledgement.
     since_ack_req: u32,
+    /// Until the packet before this number is acknowledged, each message asks where it ends; 0 for none.
+    hastened: u64,
     /// The number behind the last packet that asked for one: up to here an answer is owed.
     answer_due: u64,
     /// Messages that use up a receive and that the peer has room for, counted as [`Slot::sends`]; `None` before it said so.
@@ -123,6 +125,7 @@ impl Requester {
             rnr_retries: 0,
             timers: TimerTable::default(),
             since_ack_req: 0,
+            hastened: 0,
             answer_due: 0,
             credit_limit: None,
             sends_done: 0,
@@ -146,7 +149,7 @@ impl Requester {
         (self.max_rd_atomic, self.rd_atomic) = (u32::from(max_rd_atomic), 0);
         (self.implied_nak, self.sequence_nak, self.limited) = (None, NO_PACKET, NO_PACKET);
         (self.window, self.go_back_n) = (Window { una: psn, next: psn }, GoBackN::default());
-        self.una = 0;
+        (self.una, self.hastened) = (0, 0);
         (self.timeout, self.retry_cnt, self.rnr_retry) = (timeout, retry_cnt, rnr_retry);
         (self.retries, self.rnr_retries, self.since_ack_req, self.answer_due) = (0, 0, 0, 0);
         self.stop_timers();

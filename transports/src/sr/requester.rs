@@ -114,7 +114,8 @@ impl Requester {
         let (awaits_data, pauses) = (slot.awaits_data(), slot.ends_with(n) || !base.may_continue(slot));
         base.rd_atomic += u32::from(!again && awaits_data);
         // Data answers for itself.
-        let ack_req = self.must_ask(again) || !awaits_data && pauses && base.next_new(false).is_none();
+        let ack_req =
+            self.must_ask(again) || !awaits_data && pauses && (base.is_hastened() || base.next_new(false).is_none());
         if self.emit(tx, link, n, position, ack_req, base, host).is_err() {
             if !again {
                 base.window.next = self.numbers.psn(n);
