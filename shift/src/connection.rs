@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use softnic_nic::transports::{SendOp, SendWr};
 use softnic_nic::{Buffer, QpAttr, QpInit};
-use softnic_wire::failover::{BackupQp, Side, Status};
+use softnic_wire::failover::{BackupQp, Phase, Side, Status};
 use softnic_wire::{Instant, Path, Psn, Qpn};
 
-use crate::machine::Machine;
+use crate::machine::{Machine, Refusal};
 use crate::work::{Recv, Send, takes_receive};
 
 /// Bytes of the control memory: the peer's status, which it writes, and behind it ours, as it leaves.
@@ -19,6 +19,8 @@ pub(crate) struct Connection {
     pub(crate) plain: Plain,
     /// It cannot be protected: a peer that asks need not wait.
     pub(crate) refused: bool,
+    /// It was found to have no backup, and is not tried again in this life.
+    pub(crate) gave_up: bool,
     pub(crate) guard: Option<Box<Guard>>,
 }
 
@@ -35,7 +37,12 @@ pub(crate) struct Plain {
 
 impl Connection {
     pub(crate) fn new(qpn: Qpn, init: &QpInit) -> Connection {
-        Connection { plain: Plain { qpn, init: *init, written: 0, recvs: 0 }, refused: false, guard: None }
+        Connection {
+            plain: Plain { qpn, init: *init, written: 0, recvs: 0 },
+            refused: false,
+            gave_up: false,
+            guard: None,
+        }
     }
 }
 
@@ -132,9 +139,40 @@ pub(crate) struct Guard {
     pub(crate) failed_at: Option<Instant>,
     /// The peer's key that was asked for, and when to ask again.
     pub(crate) wanted: Option<(u32, Instant)>,
+    /// Work of it waits for a region to be registered at the backup.
+    pub(crate) keyless: bool,
+    /// The program has it drain its sends (SQD).
+    pub(crate) drain: Option<Drain>,
+    /// It cannot go on, and nothing of the program's was to be sent: it ends in errors with the next send, as one without
+    /// a backup does.
+    pub(crate) doomed: Option<Refusal>,
+}
+
+/// The program wants no send to begin (SQD).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Drain {
+    /// An event is to tell when all that was begun is done.
+    pub(crate) notify: bool,
+    /// The default's queue pair drains by itself: nothing had failed when it was asked to, and it was not connected anew since. Else what
+    /// waits is kept here, and what was given to a NIC counts as begun.
+    pub(crate) by_nic: bool,
 }
 
 impl Guard {
+    /// Whether a send of the program's is kept here, and not given to the default's queue pair.
+    pub(crate) fn keeps_sends(&self) -> bool {
+        self.machine.phase() != Phase::Default
+            || !self.queue.is_empty()
+            || self.drain.is_some_and(|drain| !drain.by_nic)
+    }
+
+    /// Whether the program sees its queue pair as it was, whatever the default's is by now.
+    pub(crate) fn is_hidden(&self) -> bool {
+        let phase = self.machine.phase();
+        let elsewhere = phase != Phase::Default || self.machine.recv_on() == Side::Backup || self.halted[0];
+        self.doomed.is_some() || self.stage == Stage::Ready && phase != Phase::Failed && elsewhere
+    }
+
     /// The queue pair of a side.
     pub(crate) fn qp(&self, default: Qpn, side: Side) -> Qpn {
         match side {

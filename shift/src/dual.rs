@@ -1,30 +1,35 @@
 //! Two NICs of a host as one Node: the default, which programs know, and the backup.
 
 mod access;
+mod agenda;
+mod attributes;
+mod endings;
+mod guards;
 mod meeting;
 mod node;
 mod perform;
 mod progress;
+mod pump;
 mod shadows;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 
-use softnic_nic::transports::memory::{Access, PdId};
+use softnic_nic::transports::memory::PdId;
 use softnic_nic::transports::qp::{Caps, QpState};
-use softnic_nic::transports::{Completion, CqId, Event};
-use softnic_nic::{Buffer, CqError, Generator, MrError, Nic, ObjectError, QpAttr, QpInit, QpKind};
+use softnic_nic::transports::{Completion, CqId, Event, Transport};
+use softnic_nic::{CqError, Generator, Nic, ObjectError, QpInit, QpKind};
 use softnic_wire::failover::{RegionAnswer, Side};
-use softnic_wire::{Instant, Path, Psn, Qpn};
+use softnic_wire::{Instant, Path, Qpn};
 
-use crate::connection::{CONTROL, Connection, Guard, Stage};
+use agenda::{Agenda, QpnMap, Standing};
+
+use crate::connection::{Connection, Guard, Stage};
 use crate::counters::FailoverCounters;
 use crate::machine::{Machine, Reason, Refusal, Times};
 
 /// Room in the default's queue pairs for work of our own: a probe or a notification, and the status behind it.
 const OWN_SENDS: u32 = 4;
-/// Where the control memory of connections lies: each has a place of its own, at both NICs.
-const CONTROL_BASE: u64 = 0x5346_0000_0000_0000;
 
 /// How connections are protected.
 #[derive(Debug, Clone, Copy, Default)]
@@ -112,28 +117,28 @@ struct Backup {
     room: [usize; 2],
     pds: HashMap<PdId, PdId>,
     regions: BTreeMap<u32, ShadowRegion>,
+    /// The keys of the default, by those of the backup.
+    default_keys: BTreeMap<u32, u32>,
     /// Keys of peers' regions: at their backup.
-    remote_keys: HashMap<(IpAddr, u32), u32>,
+    remote_keys: BTreeMap<(IpAddr, u32), u32>,
     connections: Vec<Option<Connection>>,
-    by_qpn: HashMap<Qpn, usize>,
-    by_backup: HashMap<Qpn, usize>,
-    /// Connections of which something completed at the backup.
-    touched: Vec<usize>,
-    /// Connections that have to be looked at whenever a frame came.
-    unsettled: Vec<usize>,
+    /// Places of connections that are gone.
+    free: Vec<usize>,
+    by_qpn: QpnMap,
+    by_backup: QpnMap,
+    agenda: Agenda,
+    /// Connections whose work waits for a region to be registered at the backup.
+    keyless: Vec<usize>,
     /// The name of receives of our own.
     own_wr_id: u64,
     /// Something happened that connections may have to know of.
     due: bool,
-    /// The next frame of the backup may be the one that says how receives are to lie there.
-    wary: bool,
     /// Queue pairs that halted, and ports that changed.
     failures: Vec<(Side, Event)>,
     /// The port of each side is down.
     down: [bool; 2],
     /// The program was told that no port is left, and not yet that there is one again.
     told_down: bool,
-    timer: Option<Instant>,
     requests: VecDeque<Request>,
     notices: VecDeque<Notice>,
     events: VecDeque<Event>,
@@ -162,6 +167,8 @@ impl DualNic {
         nic.take_mads(true);
         backup.take_mads(true);
         let own_wr_id = u64::from(random.next_u32()) << 32 | u64::from(random.next_u32());
+        // The program's completion queues have room for its own work alone.
+        nic.set_own_work(own_wr_id);
         let backup = Backup {
             nic: backup,
             config,
@@ -171,19 +178,19 @@ impl DualNic {
             room: [0; 2],
             pds: HashMap::new(),
             regions: BTreeMap::new(),
-            remote_keys: HashMap::new(),
+            default_keys: BTreeMap::new(),
+            remote_keys: BTreeMap::new(),
             connections: Vec::new(),
-            by_qpn: HashMap::new(),
-            by_backup: HashMap::new(),
-            touched: Vec::new(),
-            unsettled: Vec::new(),
+            free: Vec::new(),
+            by_qpn: QpnMap::default(),
+            by_backup: QpnMap::default(),
+            agenda: Agenda::default(),
+            keyless: Vec::new(),
             own_wr_id,
             due: false,
-            wary: false,
             failures: Vec::new(),
             down: [false; 2],
             told_down: false,
-            timer: None,
             requests: VecDeque::new(),
             notices: VecDeque::new(),
             events: VecDeque::new(),
@@ -210,7 +217,13 @@ impl DualNic {
 
     /// Whether something may happen to a connection that no frame and no timer tells of: it may have waited for what was just done.
     pub fn is_unsettled(&self) -> bool {
-        self.backup.as_ref().is_some_and(|backup| !backup.unsettled.is_empty())
+        self.backup.as_ref().is_some_and(|backup| backup.agenda.any_unsettled())
+    }
+
+    /// How often a connection was looked at so far: what failover costs beside the packets themselves.
+    #[doc(hidden)]
+    pub fn looks(&self) -> u64 {
+        self.backup.as_ref().map_or(0, |backup| backup.agenda.looks)
     }
 
     /// What failover did so far.
@@ -244,14 +257,9 @@ impl DualNic {
     }
 
     /// The oldest completion of a queue of the default NIC. What became of work of our own is not told.
+    #[inline]
     pub fn poll_cq(&mut self, cq: CqId) -> Result<Option<Completion>, CqError> {
-        let own = self.backup.as_ref().map(|backup| backup.own_wr_id);
-        loop {
-            match self.nic.poll_cq(cq)? {
-                Some(completion) if Some(completion.wr_id) == own => {}
-                completion => return Ok(completion),
-            }
-        }
+        self.nic.poll_cq(cq)
     }
 
     /// Makes a queue pair of the default NIC. One that can be protected counts its messages from now on.
@@ -264,7 +272,7 @@ impl DualNic {
         };
         let caps = Caps { max_send_wr: grown(init.caps.max_send_wr), ..init.caps };
         let qpn = self.nic.create_qp(&QpInit { caps, sig_all: false, halt_on_retry_exceeded: true, ..*init })?;
-        let at = backup.connections.iter().position(Option::is_none).unwrap_or(backup.connections.len());
+        let at = backup.free.pop().unwrap_or(backup.connections.len());
         let connection = Some(Connection::new(qpn, init));
         match backup.connections.get_mut(at) {
             Some(place) => *place = connection,
@@ -282,9 +290,10 @@ impl DualNic {
         self.nic.destroy_qp(qpn)?;
         if let Some(backup) = &mut self.backup
             && let Some(at) = backup.by_qpn.remove(&qpn)
-            && let Some(guard) = backup.connections[at].take().and_then(|connection| connection.guard)
         {
-            backup.drop_guard(&mut self.nic, at, &guard);
+            let guard = backup.connections[at].take().and_then(|connection| connection.guard);
+            guard.into_iter().for_each(|guard| backup.drop_guard(&mut self.nic, at, &guard));
+            backup.free.push(at);
         }
         Ok(())
     }
@@ -297,7 +306,8 @@ impl DualNic {
         let backup = self.backup.as_mut().ok_or(ProtectError::NoBackup)?;
         let at = *backup.by_qpn.get(&qpn).ok_or(ProtectError::Kind)?;
         let (_, attr) = self.nic.query_qp(qpn).ok_or(ProtectError::State)?;
-        if backup.guard(at).is_some() {
+        let gave_up = backup.connections[at].as_ref().is_some_and(|connection| connection.gave_up);
+        if backup.guard(at).is_some() || gave_up {
             // Since it was ready to receive.
             return Ok(());
         }
@@ -310,8 +320,8 @@ impl DualNic {
         let Some(connection) = &mut backup.connections[at] else { return Err(ProtectError::Kind) };
         connection.refused = made.is_err();
         connection.guard = Some(Box::new(Guard { receives_only, ..made? }));
-        backup.unsettle(at);
-        backup.due = true;
+        backup.note(at);
+        backup.mark(at);
         Ok(())
     }
 
@@ -347,116 +357,24 @@ impl Backup {
         Some(RegionAnswer { addr, len, backup_rkey: key })
     }
 
-    fn unsettle(&mut self, at: usize) {
-        if !self.unsettled.contains(&at) {
-            self.unsettled.push(at);
-        }
+    /// A connection is to be looked at before the next frame leaves.
+    fn mark(&mut self, at: usize) {
+        self.agenda.mark(at);
+        self.due = true;
     }
 
-    fn draw_bytes<const N: usize>(&mut self) -> [u8; N] {
-        std::array::from_fn(|_| (self.random.next_u32() >> 8) as u8)
-    }
-
-    /// Makes what a connection needs at both NICs.
-    fn make_guard(&mut self, nic: &mut Nic, at: usize, attr: &QpAttr, now: Instant) -> Result<Guard, ProtectError> {
-        let Some(Some(Connection { plain, .. })) = self.connections.get(at) else { return Err(ProtectError::Kind) };
-        let init = plain.init;
-        let path = attr.path.ok_or(ProtectError::State)?;
-        let (own, peer) = (path.addresses.src(), path.addresses.dst());
-        if nic.port().addresses.contains(&peer) {
-            return Err(ProtectError::Loopback);
-        }
-        let port = self.nic.port();
-        if !port.addresses.iter().any(|address| address.is_ipv4() == own.is_ipv4()) {
-            return Err(ProtectError::NoAddress);
-        }
-        if attr.mtu.is_some_and(|mtu| mtu > port.mtu) {
-            return Err(ProtectError::Mtu);
-        }
-        let pd = *self.pds.get(&init.pd).ok_or(ProtectError::Resources)?;
-        // A receive of our own waits there, and statuses and fences go by the same queue.
-        let caps =
-            Caps { max_send_wr: grown(init.caps.max_send_wr), max_recv_wr: grown(init.caps.max_recv_wr), ..init.caps };
-        let shadow = QpInit {
-            pd,
-            send_cq: self.send_cq,
-            recv_cq: self.recv_cq,
-            caps,
-            sig_all: false,
-            halt_on_retry_exceeded: true,
-            ..init
+    /// Something was done to a connection: when it is looked at follows from how it stands now.
+    fn note(&mut self, at: usize) {
+        let standing = match self.connections.get(at) {
+            Some(Some(Connection { plain, guard: Some(guard), .. })) => Standing {
+                unsettled: guard.is_unsettled(),
+                wary: guard.recv_moved,
+                holds_frames: matches!(plain.init.transport, Transport::Lowar(_)),
+                timeout: guard.poll_timeout(),
+            },
+            _ => Standing::default(),
         };
-        let backup = self.nic.create_qp(&shadow).map_err(|_| ProtectError::Resources)?;
-        self.room[0] += caps.max_send_wr as usize;
-        self.room[1] += caps.max_recv_wr as usize;
-        let _ = self.nic.resize_cq(self.send_cq, self.room[0]);
-        let _ = self.nic.resize_cq(self.recv_cq, self.room[1]);
-        let control = Buffer::new(CONTROL_BASE + (at * CONTROL) as u64, CONTROL);
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let control_keys = [
-            self.register_control(|key| nic.reg_mr_as(key, init.pd, &control, access)),
-            self.nic.reg_mr(pd, &control, access),
-        ];
-        let (nonce, psn) = (self.draw_bytes(), Psn::new(self.random.next_u32()));
-        self.by_backup.insert(backup, at);
-        let [Ok(of_default), Ok(of_backup)] = control_keys else {
-            self.by_backup.remove(&backup);
-            let _ = self.nic.destroy_qp(backup);
-            control_keys[0].into_iter().for_each(|key| _ = nic.dereg_mr(key));
-            control_keys[1].into_iter().for_each(|key| _ = self.nic.dereg_mr(key));
-            return Err(ProtectError::Resources);
-        };
-        Ok(Guard {
-            stage: Stage::Meeting,
-            attr: *attr,
-            receives_only: false,
-            backup,
-            control,
-            control_keys: [of_default, of_backup],
-            backup_psn: psn,
-            nonce,
-            secrets: [[0; 16]; 2],
-            peer: None,
-            path: None,
-            ask_at: Some(now),
-            asked: 0,
-            machine: Machine::new(self.config.times),
-            halted: [false; 2],
-            queue: VecDeque::new(),
-            recvs: VecDeque::new(),
-            at_backup: VecDeque::new(),
-            next_seq: 0,
-            fence: None,
-            probe_at: None,
-            notice_at: None,
-            recv_moved: false,
-            published: 0,
-            broken: false,
-            failed_at: None,
-            wanted: None,
-        })
-    }
-
-    /// Registers control memory at the default under a key that we draw: what the NIC draws itself is the program's.
-    fn register_control(&mut self, mut register: impl FnMut(u32) -> Result<u32, MrError>) -> Result<u32, MrError> {
-        const TRIES: usize = 16;
-        let mut done = Err(MrError::NoKeys);
-        for _ in 0..TRIES {
-            done = register(self.random.next_u32());
-            if done.is_ok() {
-                break;
-            }
-        }
-        done
-    }
-
-    /// Gives back what a connection had at both NICs.
-    fn drop_guard(&mut self, nic: &mut Nic, at: usize, guard: &Guard) {
-        self.by_backup.remove(&guard.backup);
-        self.unsettled.retain(|&other| other != at);
-        let _ = self.nic.destroy_qp(guard.backup);
-        let _ = self.nic.dereg_mr(guard.control_keys[1]);
-        let _ = nic.dereg_mr(guard.control_keys[0]);
+        self.agenda.note(at, standing);
     }
 }
 

@@ -14,6 +14,8 @@ pub(crate) struct Send {
     pub(crate) counted: bool,
     /// The peer has it: only its completion is still to come.
     pub(crate) covered: bool,
+    /// It had begun when the program wanted no further send to begin.
+    pub(crate) begun: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -28,7 +30,12 @@ impl Send {
             Data::Gather(sges) => Bytes::Gather(sges.to_vec()),
             Data::Inline(bytes) => Bytes::Inline(bytes.to_vec()),
         };
-        Send { wr_id: wr.wr_id, op: wr.op, flags: wr.flags, data, counted, covered: false }
+        Send { wr_id: wr.wr_id, op: wr.op, flags: wr.flags, data, counted, covered: false, begun: false }
+    }
+
+    /// Whether it had begun.
+    pub(crate) fn begun(self, begun: bool) -> Send {
+        Send { begun, ..self }
     }
 
     /// As it was posted.

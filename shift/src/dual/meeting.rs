@@ -1,6 +1,5 @@
 //! The two ends of a connection tell each other of their backups, and ask for each other's keys: by MADs between their QP1s.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use softnic_wire::mad::vendor::Kind;
 use softnic_wire::mad::{self, MAD_LEN, Status as MadStatus};
 use softnic_wire::{Instant, Path, Qpn};
 
+use super::agenda::QpnMap;
 use super::perform::settings_of;
 use super::{Backup, Notice, ProtectError, Request};
 use crate::connection::{Guard, Plain, Stage, parts};
@@ -117,6 +117,8 @@ impl Backup {
             (_, Readiness::None, _) => self.unprotect(at, ProtectError::Peer),
             // It is there: it is asked as long as it takes.
             (_, Readiness::NotYet, _) | (_, _, None) => guard.asked = guard.asked.min(SILENCE / 2),
+            // Ours is none of the peer's: what it named would come back to us.
+            (.., Some(peer)) if gid.contains(&address_of(&peer)) => self.unprotect(at, ProtectError::Peer),
             (Mode::Shift, Readiness::Ready, Some(peer)) => {
                 // One for each direction: a status that comes back to its writer is none of the peer's.
                 guard.secrets =
@@ -144,6 +146,7 @@ impl Backup {
         self.await_peer(at);
         self.counters.protected += 1;
         self.notices.push_back(Notice::Protected(qpn, address_of(&peer)));
+        self.check_port(now, at);
         // The peer may have been faster, and its status be there.
         self.look_at(nic, now, at);
     }
@@ -165,7 +168,10 @@ impl Backup {
     fn unprotect(&mut self, at: usize, why: ProtectError) {
         let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
         (guard.stage, guard.ask_at) = (Stage::Unprotected, None);
-        self.notices.push_back(Notice::Unprotected(plain.qpn, why));
+        let qpn = plain.qpn;
+        // What it has of a backup is given back when it is looked at.
+        self.mark(at);
+        self.notices.push_back(Notice::Unprotected(qpn, why));
     }
 
     /// Asks the peer for a key that a send waits for, if it is time.
@@ -202,7 +208,7 @@ impl Backup {
     fn handle_region(&mut self, nic: &mut Nic, now: Instant, side: Side, received: &ReceivedMad) {
         let Ok(query) = RegionQuery::parse(&received.mad) else { return };
         // Each path has its own queue pairs, and a peer that names those of the default is understood, too.
-        let named = |all: &HashMap<Qpn, usize>| all.get(&query.receiver_qpn).copied();
+        let named = |all: &QpnMap| all.get(&query.receiver_qpn).copied();
         let Some(at) = named(&self.by_backup).or(named(&self.by_qpn)) else { return };
         if !self.is_peer(at, side, received.src) {
             return;

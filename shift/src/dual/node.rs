@@ -1,6 +1,7 @@
 //! The Node: frames and time go to the NIC of their port, and connections have their turn before frames leave.
 
 use softnic_nic::Nic;
+use softnic_wire::failover::Side;
 use softnic_wire::{Instant, Layout, Node, TxFrame};
 
 use super::DualNic;
@@ -11,11 +12,18 @@ impl Node for DualNic {
         match &mut self.backup {
             None => self.nic.handle_frame(now, port, frame),
             Some(backup) if port == DualNic::BACKUP => {
-                backup.nic.handle_frame(now, Nic::WIRE, frame);
-                backup.on_frame(&mut self.nic, now);
+                match Layout::locate(frame) {
+                    Ok(layout) => backup.handle_frame(&mut self.nic, now, frame, layout),
+                    // What is wrong with it is counted.
+                    Err(_) => backup.nic.handle_frame(now, Nic::WIRE, frame),
+                }
             }
             Some(backup) => {
-                backup.due |= !backup.unsettled.is_empty();
+                if backup.agenda.any_unsettled()
+                    && let Ok(layout) = Layout::locate(frame)
+                {
+                    backup.expect_news(Side::Default, frame, &layout);
+                }
                 self.nic.handle_frame(now, port, frame);
             }
         }
@@ -26,11 +34,12 @@ impl Node for DualNic {
         match &mut self.backup {
             None => self.nic.handle_located(now, port, frame, layout),
             Some(backup) if port == DualNic::BACKUP => {
-                backup.nic.handle_located(now, Nic::WIRE, frame, layout);
-                backup.on_frame(&mut self.nic, now);
+                backup.handle_frame(&mut self.nic, now, frame, layout);
             }
             Some(backup) => {
-                backup.due |= !backup.unsettled.is_empty();
+                if backup.agenda.any_unsettled() {
+                    backup.expect_news(Side::Default, frame, &layout);
+                }
                 self.nic.handle_located(now, port, frame, layout);
             }
         }
@@ -54,13 +63,14 @@ impl Node for DualNic {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let Some(backup) = &self.backup else { return self.nic.poll_timeout() };
-        [self.nic.poll_timeout(), backup.nic.poll_timeout(), backup.timer].into_iter().flatten().min()
+        [self.nic.poll_timeout(), backup.nic.poll_timeout(), backup.agenda.poll_timeout()].into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         self.nic.handle_timeout(now);
         if let Some(backup) = &mut self.backup {
             backup.nic.handle_timeout(now);
+            backup.agenda.on_time();
             backup.progress(&mut self.nic, now);
         }
     }

@@ -2,10 +2,7 @@
 
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::planted::{Bug, planted};
-use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::{
-    Completion, Data, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status as WcStatus, WcOpcode,
-};
+use softnic_nic::transports::{Data, OutstandingSend, RecvWr, SendFlags, SendOp, SendProgress, SendWr, Sge};
 use softnic_nic::{Connection as Settings, Nic, QpAttr};
 use softnic_wire::failover::{Phase, Side, Status};
 use softnic_wire::{Instant, Psn, Qpn};
@@ -13,7 +10,7 @@ use softnic_wire::{Instant, Psn, Qpn};
 use super::{Backup, Notice};
 use crate::connection::{Guard, Sent, parts};
 use crate::machine::{Action, Refusal};
-use crate::work::{MissingKey, Recv, Send, changes_keys, may_repeat, takes_receive};
+use crate::work::{Recv, Send, changes_keys, may_repeat, takes_receive};
 
 /// How far the PSNs of a queue pair's next life are ahead of its last: whatever of the old one still comes then is behind them, and is taken
 /// for what has come already.
@@ -50,9 +47,7 @@ impl Backup {
                 }
             }
         }
-        if self.guard(at).is_some_and(Guard::is_unsettled) {
-            self.unsettle(at);
-        }
+        self.note(at);
     }
 
     /// Stops a side with its work in place. What is outstanding must be such that it may be carried out twice (§4.3.2).
@@ -88,7 +83,7 @@ impl Backup {
 
     /// Counts the receives that are done, and moves the others from a side to the other.
     fn move_recvs(&mut self, nic: &mut Nic, at: usize, from: Side) {
-        let Backup { nic: backup, connections, regions, own_wr_id, .. } = self;
+        let Backup { nic: backup, connections, default_keys, own_wr_id, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
         let of = if from == Side::Default { &mut *nic } else { &mut *backup };
         let mut taken = Vec::new();
@@ -98,9 +93,8 @@ impl Backup {
         guard.machine.set_recv_count(plain.recvs.wrapping_sub((taken.len() + waiting) as u32));
         if from == Side::Backup {
             // Their keys are the backup's.
-            let back = |key: u32| regions.iter().find(|(_, region)| region.key == key).map(|(&default, _)| default);
-            for recv in &mut taken {
-                recv.sges.iter_mut().for_each(|sge| sge.lkey = back(sge.lkey).unwrap_or(sge.lkey));
+            for sge in taken.iter_mut().flat_map(|recv| &mut recv.sges) {
+                sge.lkey = default_keys.get(&sge.lkey).copied().unwrap_or(sge.lkey);
             }
         }
         // Behind those that were moved are those that wait for a key.
@@ -147,7 +141,7 @@ impl Backup {
     }
 
     /// Writes our status into the peer's memory.
-    fn publish(&mut self, nic: &mut Nic, now: Instant, at: usize, by: Side, wake: bool) {
+    pub(super) fn publish(&mut self, nic: &mut Nic, now: Instant, at: usize, by: Side, wake: bool) {
         let Backup { nic: backup, connections, own_wr_id, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
         let Some(peer) = guard.peer else { return };
@@ -181,13 +175,16 @@ impl Backup {
         let mut taken: Vec<Send> = match from {
             Side::Default => {
                 let all = nic.outstanding_sends(plain.qpn).into_iter().flatten();
-                all.filter(|send| send.wr.wr_id != *own_wr_id).map(|send| Send::new(&send.wr, true)).collect()
+                let by_nic = guard.drain.is_some_and(|drain| drain.by_nic);
+                let begun = |send: &OutstandingSend<'_>| !by_nic || send.progress != SendProgress::Unsent;
+                let own = all.filter(|send| send.wr.wr_id != *own_wr_id);
+                own.map(|send| Send::new(&send.wr, true).begun(begun(&send))).collect()
             }
             Side::Backup => {
                 let all = backup.outstanding_sends(guard.backup).into_iter().flatten();
                 let first = all.map(|send| send.wr.wr_id).next().unwrap_or(guard.next_seq);
                 let left = guard.at_backup.iter().filter(|sent| sent.seq >= first);
-                left.filter_map(|sent| sent.send.clone()).collect()
+                left.filter_map(|sent| sent.send.clone()).map(|send| send.begun(true)).collect()
             }
         };
         let messages = |sends: &[Send]| sends.iter().filter(|send| takes_receive(&send.op)).count() as u32;
@@ -220,6 +217,12 @@ impl Backup {
         for send in taken.into_iter().rev() {
             guard.queue.push_front(send);
         }
+        // The program has waited long enough for the first of them.
+        let (to, qpn) = match from {
+            Side::Default => (backup, guard.backup),
+            Side::Backup => (nic, plain.qpn),
+        };
+        to.hasten_acks(qpn);
     }
 
     /// Connects the queue pair of a side anew, with PSNs that no packet of its last life fits.
@@ -238,10 +241,11 @@ impl Backup {
             (settings.path, settings.dest_qp) = (guard.path, peer.qpn);
             guard.at_backup.clear();
         }
-        let reset = QpAttr { state: Some(QpState::Reset), ..QpAttr::default() };
         // Where the address is gone it stays halted, until a probe finds it again.
-        let made = of.modify_qp(qpn, &reset).and_then(|()| of.connect(qpn, &settings));
-        guard.halted[side as usize] = made.is_err();
+        guard.halted[side as usize] = of.reconnect(qpn, &settings).is_err();
+        if side == Side::Default {
+            guard.drain.iter_mut().for_each(|drain| drain.by_nic = false);
+        }
         if side == Side::Default && guard.machine.phase() == Phase::Fallback {
             of.set_patience(qpn, Some(timeout_code(config.times.probe)));
         }
@@ -281,175 +285,6 @@ impl Backup {
             false => guard.machine.on_no_fence(now),
         }
     }
-
-    /// Gives sends that wait to the side that they belong to.
-    pub(super) fn pump(&mut self, nic: &mut Nic, now: Instant, at: usize) {
-        let Backup { nic: backup, connections, regions, remote_keys, counters, due, .. } = self;
-        let Some((plain, guard)) = parts(connections, at) else { return };
-        let mut rings = [false; 2];
-        let mut failed = None;
-        while let (Some(send), Some(side)) = (guard.queue.front(), guard.machine.send_side()) {
-            let of = if side == Side::Default { &*nic } else { &*backup };
-            let vitals = of.vitals(guard.qp(plain.qpn, side)).unwrap_or_default();
-            // What is beyond the program's own room is ours.
-            if vitals.posted.wrapping_sub(vitals.completed) >= plain.init.caps.max_send_wr {
-                break;
-            }
-            if send.covered {
-                // It is told when all before it is: a READ may have to be carried out again.
-                let told = |sent: &Sent| sent.send.as_ref().is_none_or(|send| !send.flags.signaled);
-                if vitals.posted != vitals.completed || !guard.at_backup.iter().all(told) {
-                    break;
-                }
-                if send.flags.signaled {
-                    let _ = nic.push_completion(plain.init.send_cq, send.completion(WcStatus::Success, plain.qpn));
-                }
-                if let Some(at) = guard.failed_at.take() {
-                    counters.note_time(now - at);
-                }
-                guard.queue.pop_front();
-                continue;
-            }
-            let posted = match side {
-                Side::Default => nic.write_checked_send(plain.qpn, &send.wr()),
-                Side::Backup => {
-                    // A key that the default has not either is the program's error, and told as such.
-                    let local =
-                        |key| regions.get(&key).map(|region| region.key).or((!nic.has_region(key)).then_some(key));
-                    let peer = guard.attr.path.map(|path| path.addresses.dst());
-                    let remote = |key| remote_keys.get(&(peer?, key)).copied();
-                    match send.translated(local, remote) {
-                        _ if changes_keys(&send.op) => {
-                            failed = Some(Refusal::Unsafe);
-                            break;
-                        }
-                        Ok(there) => {
-                            let wr = SendWr { wr_id: guard.next_seq, ..there.wr() };
-                            let wr = if planted(Bug::ShiftKeys) { SendWr { op: send.op, ..wr } } else { wr };
-                            backup.write_checked_send(guard.backup, &wr)
-                        }
-                        // It is made in the background, and we are told.
-                        Err(MissingKey::Local(_)) => break,
-                        Err(MissingKey::Remote(key)) => {
-                            if guard.wanted.is_none_or(|(wanted, _)| wanted != key) {
-                                guard.wanted = Some((key, now));
-                                *due = true;
-                            }
-                            break;
-                        }
-                    }
-                }
-            };
-            match posted {
-                Ok(()) => {}
-                Err(PostError::QueueFull) => break,
-                // A queue pair that halted meanwhile: its end is about to be known.
-                Err(_) => break,
-            }
-            rings[side as usize] = true;
-            let Some(mut send) = guard.queue.pop_front() else { break };
-            if !send.counted {
-                plain.count_send(&send.op);
-                send.counted = true;
-            }
-            if side == Side::Backup {
-                let signaled = send.flags.signaled;
-                guard.at_backup.push_back(Sent { seq: guard.next_seq, send: Some(send) });
-                guard.next_seq += 1;
-                if signaled && guard.machine.phase() == Phase::WaitSignaled {
-                    guard.fence = Some(guard.next_seq - 1);
-                    guard.machine.on_fence_sent();
-                }
-            }
-        }
-        if rings[0] {
-            nic.ring_doorbell(now, plain.qpn);
-        }
-        if rings[1] {
-            backup.ring_doorbell(now, guard.backup);
-        }
-        if let Some(why) = failed {
-            guard.machine.fail(why);
-        }
-    }
-
-    /// Everything ends in errors, in the order in which it was posted.
-    fn fail(&mut self, nic: &mut Nic, now: Instant, at: usize, why: Refusal) {
-        // What completed before is told before.
-        self.drain(nic, now);
-        self.flush(nic, at, Some(WcStatus::RetryExcErr));
-        // The peer, which may wait for us, learns of it where the backup still sends. Else it finds that we are silent.
-        let wake = self.guard(at).is_some_and(|guard| {
-            let status = guard.machine.status();
-            status.woke && guard.published != status.epoch
-        });
-        self.publish(nic, now, at, Side::Backup, wake);
-        self.counters.refused += 1;
-        if let Some((plain, _)) = parts(&mut self.connections, at) {
-            self.notices.push_back(Notice::Failed(plain.qpn, why));
-        }
-    }
-
-    /// The program itself ends a connection, or an error of its own that was told does.
-    pub(super) fn end(&mut self, nic: &mut Nic, now: Instant, at: usize) {
-        self.drain(nic, now);
-        let Some((_, guard)) = parts(&mut self.connections, at) else { return };
-        if guard.machine.phase() == Phase::Failed {
-            return;
-        }
-        guard.machine.fail(Refusal::Peer);
-        while guard.machine.poll_action().is_some() {}
-        self.flush(nic, at, None);
-    }
-
-    /// Flushes the work of both sides, and what waits; the first send with a status of its own where one is given.
-    fn flush(&mut self, nic: &mut Nic, at: usize, mut first: Option<WcStatus>) {
-        let Backup { nic: backup, connections, own_wr_id, .. } = self;
-        let Some((plain, guard)) = parts(connections, at) else { return };
-        let (qpn, init) = (plain.qpn, plain.init);
-        // Nothing of the program's memory is used any more behind its end.
-        let mut recvs = backup.outstanding_recvs(guard.backup).into_iter().flatten();
-        let in_use =
-            recvs.any(|recv| recv.wr_id != *own_wr_id) || guard.at_backup.iter().any(|sent| sent.send.is_some());
-        if in_use {
-            let _ = backup.halt_qp(guard.backup);
-        }
-        let sent = backup.outstanding_sends(guard.backup).into_iter().flatten().map(|send| send.wr.wr_id).next();
-        let at_backup: Vec<Sent> = guard.at_backup.drain(..).collect();
-        let left = at_backup.into_iter().filter(|entry| sent.is_some_and(|first| entry.seq >= first));
-        let mut sends: Vec<Send> = left.filter_map(|entry| entry.send).collect();
-        // What the default still has it flushes itself, before all that waits.
-        let own = nic.outstanding_sends(qpn).into_iter().flatten();
-        let outstanding = own.filter(|send| send.wr.wr_id != *own_wr_id).count();
-        if outstanding > 0 {
-            first = None;
-        }
-        let error = QpAttr { state: Some(QpState::Error), ..QpAttr::default() };
-        let mut recvs: Vec<Recv> = Vec::new();
-        let _ = backup.take_recvs(guard.backup, |wr| recvs.push(Recv::new(wr, true)));
-        recvs.retain(|recv| recv.wr_id != *own_wr_id);
-        recvs.extend(guard.recvs.drain(..));
-        // Its own come first: they were posted before.
-        if sends.is_empty() {
-            let _ = nic.modify_qp(qpn, &error);
-        }
-        sends.extend(guard.queue.drain(..));
-        for send in &sends {
-            // Behind an error nothing goes well any more.
-            let status = match send.covered && first.is_some() {
-                true => WcStatus::Success,
-                false => first.take().unwrap_or(WcStatus::WrFlushErr),
-            };
-            if status != WcStatus::Success || send.flags.signaled {
-                let _ = nic.push_completion(init.send_cq, send.completion(status, qpn));
-            }
-        }
-        for recv in &recvs {
-            let flushed = Completion::new(recv.wr_id, WcStatus::WrFlushErr, WcOpcode::Recv, qpn);
-            let _ = nic.push_completion(init.recv_cq, flushed);
-        }
-        let _ = nic.modify_qp(qpn, &error);
-    }
 }
 
 /// Posts work of our own to the default's queue pair. Nobody is told when it is done; how many sends are done then. `None` where the queue
@@ -475,7 +310,7 @@ fn post_at_backup(backup: &mut Nic, now: Instant, guard: &mut Guard, op: SendOp,
 }
 
 /// The code of the longest ACK timeout that is no longer than a time.
-fn timeout_code(limit: std::time::Duration) -> u8 {
+pub(super) fn timeout_code(limit: std::time::Duration) -> u8 {
     (1..31).rev().find(|&n| (4096u128 << n) <= limit.as_nanos()).unwrap_or(1)
 }
 

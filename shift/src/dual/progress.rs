@@ -4,11 +4,11 @@ use softnic_nic::Nic;
 use softnic_nic::transports::planted::{Bug, planted};
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{Completion, Event, Status as WcStatus};
-use softnic_wire::Instant;
 use softnic_wire::failover::{Phase, Side, Status};
+use softnic_wire::{Instant, Layout, Node, bth};
 
 use super::Backup;
-use crate::connection::{Guard, Stage, parts};
+use crate::connection::{Stage, parts};
 use crate::machine::{Reason, Refusal};
 
 impl Backup {
@@ -19,6 +19,14 @@ impl Backup {
                 self.failures.push((side, event));
                 self.due = true;
             }
+            Event::SqDrained(qpn) if side == Side::Default => {
+                if let Some(&at) = self.by_qpn.get(&qpn)
+                    && let Some((_, guard)) = parts(&mut self.connections, at)
+                {
+                    guard.drain.iter_mut().for_each(|drain| drain.notify = false);
+                }
+                self.events.push_back(event);
+            }
             // The backup's objects are ours; its end is seen by its completions.
             _ if side == Side::Backup => {}
             event => self.events.push_back(event),
@@ -27,10 +35,27 @@ impl Backup {
 
     /// A frame came in at the backup.
     #[inline]
-    pub(super) fn on_frame(&mut self, nic: &mut Nic, now: Instant) {
+    pub(super) fn handle_frame(&mut self, nic: &mut Nic, now: Instant, frame: &mut [u8], layout: Layout) {
+        if self.agenda.any_unsettled() {
+            self.expect_news(Side::Backup, frame, &layout);
+        }
+        self.nic.handle_located(now, Nic::WIRE, frame, layout);
         self.due = true;
-        if self.wary {
+        if self.agenda.is_wary() {
             self.progress(nic, now);
+        }
+    }
+
+    /// A frame comes in at a side: the connection that it is for may learn something by it that no event tells, that work of ours is done
+    /// or that the peer has written its status.
+    pub(super) fn expect_news(&mut self, side: Side, frame: &[u8], layout: &Layout) {
+        let Ok(header) = bth::Packet::new_checked(frame.get(layout.bth..).unwrap_or_default()) else { return };
+        let at = match side {
+            Side::Default => self.by_qpn.get(&header.dest_qp()),
+            Side::Backup => self.by_backup.get(&header.dest_qp()),
+        };
+        if let Some(&at) = at {
+            self.due |= self.agenda.on_frame(at);
         }
     }
 
@@ -55,15 +80,9 @@ impl Backup {
         while let Some(mad) = self.nic.poll_mad() {
             self.handle_mad(nic, now, Side::Backup, &mad);
         }
-        for at in std::mem::take(&mut self.unsettled) {
+        for at in self.agenda.take_due(now) {
             self.look_at(nic, now, at);
-            if self.guard(at).is_some_and(Guard::is_unsettled) {
-                self.unsettle(at);
-            }
         }
-        let timers = self.unsettled.iter().filter_map(|&at| self.guard(at)?.poll_timeout());
-        self.timer = timers.min();
-        self.wary = self.unsettled.iter().any(|&at| self.guard(at).is_some_and(|guard| guard.recv_moved));
     }
 
     /// Tells what completed at the backup, and then what follows from it.
@@ -74,7 +93,7 @@ impl Backup {
         while let Ok(Some(completion)) = self.nic.poll_cq(self.recv_cq) {
             self.take_recv(nic, now, &completion);
         }
-        for at in std::mem::take(&mut self.touched) {
+        for at in self.agenda.take_touched() {
             let broken = parts(&mut self.connections, at).is_some_and(|(_, guard)| std::mem::take(&mut guard.broken));
             match broken {
                 true => self.end(nic, now, at),
@@ -173,20 +192,13 @@ impl Backup {
             // An error of the program's own: the connection has ended as it would have at the default.
             guard.broken |= guard.machine.phase() != Phase::Failed;
         }
-        self.touch(at);
-    }
-
-    /// Something completed of a connection.
-    fn touch(&mut self, at: usize) {
-        if self.touched.last() != Some(&at) && !self.touched.contains(&at) {
-            self.touched.push(at);
-        }
+        self.agenda.touch(at);
     }
 
     /// A receive at the backup ended: the program's, or the one by which the peer wakes us.
     fn take_recv(&mut self, nic: &mut Nic, now: Instant, completion: &Completion) {
         let Some(&at) = self.by_backup.get(&completion.qpn) else { return };
-        self.touch(at);
+        self.agenda.touch(at);
         if completion.wr_id == self.own_wr_id {
             return;
         }
@@ -204,7 +216,11 @@ impl Backup {
 
     /// Looks whether anything has changed for one connection.
     pub(super) fn look_at(&mut self, nic: &mut Nic, now: Instant, at: usize) {
+        self.agenda.looks += 1;
         self.meet(nic, now, at);
+        if self.guard(at).is_some_and(|guard| guard.stage == Stage::Unprotected) {
+            return self.give_up(nic, at);
+        }
         self.read_status(nic, now, at);
         let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
         let completed = nic.vitals(plain.qpn).map(|vitals| vitals.completed).unwrap_or_default();
@@ -212,6 +228,10 @@ impl Backup {
         if is_done(guard.probe_at) {
             guard.probe_at = None;
             guard.machine.on_probe(now);
+            if self.down[1] {
+                // What goes by the backup waits there: the default, which was seen to work, is better.
+                guard.machine.on_failure(now, Side::Backup, Reason::Port);
+            }
         }
         if is_done(guard.notice_at) {
             guard.notice_at = None;
@@ -222,7 +242,17 @@ impl Backup {
         self.ask_for_key(now, at);
         self.pump_recvs(nic, at);
         self.pump(nic, now, at);
+        self.check_drained(nic, at);
         self.perform(nic, now, at);
+    }
+
+    /// A connection has its backup from now on. A port that went down before uses up no retries, so nothing else would tell of it.
+    pub(super) fn check_port(&mut self, now: Instant, at: usize) {
+        if let Some((_, guard)) = parts(&mut self.connections, at)
+            && self.down[0]
+        {
+            guard.machine.on_failure(now, Side::Default, Reason::Port);
+        }
     }
 
     /// The peer's status, where it is another one.

@@ -6,6 +6,7 @@ use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::{Buffer, MrError, Nic};
 
 use super::{DualNic, ShadowRegion};
+use crate::connection::parts;
 
 impl DualNic {
     /// A protection domain of the default has one at the backup from now on.
@@ -70,8 +71,12 @@ impl DualNic {
         let pd = *backup.pds.get(&pd).ok_or(MrError::NoSuchPd)?;
         let key = register(&mut backup.nic, pd)?;
         backup.regions.insert(default, ShadowRegion { addr, len, key });
+        backup.default_keys.insert(key, default);
         // Work may have waited for it.
-        backup.due = true;
+        for at in std::mem::take(&mut backup.keyless) {
+            parts(&mut backup.connections, at).into_iter().for_each(|(_, guard)| guard.keyless = false);
+            backup.mark(at);
+        }
         Ok(key)
     }
 
@@ -80,6 +85,7 @@ impl DualNic {
         if let Some(backup) = &mut self.backup
             && let Some(region) = backup.regions.remove(&default)
         {
+            backup.default_keys.remove(&region.key);
             let _ = backup.nic.dereg_mr(region.key);
         }
     }

@@ -1,0 +1,144 @@
+//! States and attributes of a protected queue pair, as the program sets and sees them, whichever NIC is used.
+
+use softnic_nic::transports::Event;
+use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::qp::{QpState, check_rules};
+use softnic_nic::{ModifyError, Nic, QpAttr, QpKind};
+use softnic_wire::failover::{Phase, Side};
+use softnic_wire::{Instant, Qpn};
+
+use super::perform::timeout_code;
+use super::{Backup, DualNic};
+use crate::connection::{Connection, Drain, Guard, Stage, parts};
+
+impl DualNic {
+    /// Changes a queue pair as the program asks. A connection that goes to the error state, or is reset, is not protected any more: its work,
+    /// at whichever NIC it is, is flushed or forgotten.
+    ///
+    /// # Errors
+    /// As [`Nic::modify_qp`].
+    pub fn modify_qp(&mut self, now: Instant, qpn: Qpn, attr: &QpAttr) -> Result<(), ModifyError> {
+        let DualNic { nic, backup: Some(backup) } = self else { return self.nic.modify_qp(qpn, attr) };
+        let Some(&at) = backup.by_qpn.get(&qpn) else { return nic.modify_qp(qpn, attr) };
+        match attr.state {
+            Some(QpState::Error) if backup.guard(at).is_some() => {
+                backup.end(nic, now, at);
+                nic.modify_qp(qpn, attr)
+            }
+            Some(QpState::Reset) => {
+                nic.modify_qp(qpn, attr)?;
+                if let Some(Some(Connection { plain, guard, refused, gave_up })) = backup.connections.get_mut(at) {
+                    (plain.written, plain.recvs, *refused, *gave_up) = (0, 0, false, false);
+                    if let Some(guard) = guard.take() {
+                        backup.drop_guard(nic, at, &guard);
+                    }
+                }
+                Ok(())
+            }
+            _ if backup.guard(at).is_some() => backup.modify(nic, now, at, attr),
+            _ => nic.modify_qp(qpn, attr),
+        }
+    }
+
+    /// The state of a queue pair, and its attributes, as the program set them.
+    pub fn query_qp(&self, qpn: Qpn) -> Option<(QpState, QpAttr)> {
+        let (_, attr) = self.nic.query_qp(qpn)?;
+        let state = self.nic.qp_state(qpn)?;
+        let guard = self.backup.as_ref().and_then(|backup| backup.guard(*backup.by_qpn.get(&qpn)?));
+        let Some(guard) = guard else { return Some((state, attr)) };
+        let shown = shown_state(guard, state);
+        let attr = match guard.is_hidden() || shown != state {
+            true => guard.attr,
+            // What was connected anew has other PSNs, and lets the peer write its status.
+            false => QpAttr { sq_psn: guard.attr.sq_psn, rq_psn: guard.attr.rq_psn, access: guard.attr.access, ..attr },
+        };
+        Some((shown, QpAttr { state: Some(shown), ..attr }))
+    }
+}
+
+/// The state that the program has given a queue pair, which is in this one.
+fn shown_state(guard: &Guard, state: QpState) -> QpState {
+    match state {
+        // Whatever its queue pairs are by now, the program has not made it ready to send.
+        _ if guard.receives_only && (guard.is_hidden() || state == QpState::ReadyToSend) => QpState::ReadyToReceive,
+        _ if guard.drain.is_some() && (guard.is_hidden() || state == QpState::ReadyToSend) => QpState::SendQueueDrain,
+        _ if guard.is_hidden() => QpState::ReadyToSend,
+        state => state,
+    }
+}
+
+impl Backup {
+    /// Changes a connection that has a backup, or is about to: the queue pairs of both sides have the same attributes.
+    fn modify(&mut self, nic: &mut Nic, now: Instant, at: usize, attr: &QpAttr) -> Result<(), ModifyError> {
+        let drained = self.is_drained(nic, at);
+        let Backup { nic: backup, connections, config, .. } = self;
+        let Some((plain, guard)) = parts(connections, at) else { return Err(ModifyError::NoSuchQp) };
+        let state = nic.qp_state(plain.qpn).ok_or(ModifyError::NoSuchQp)?;
+        let from = shown_state(guard, state);
+        let to = attr.state.unwrap_or(from);
+        // Where nothing has happened to it, the default's queue pair itself does all this. One that drains our way does so until it is resumed.
+        let by_nic = state == from && !guard.is_hidden() && (guard.machine.is_settled() || guard.stage != Stage::Ready);
+        if by_nic {
+            nic.modify_qp(plain.qpn, attr)?;
+        } else {
+            check_rules(QpKind::Rc, from, to, attr)?;
+            let addresses = &nic.port().addresses;
+            if attr.path.is_some_and(|path| !addresses.contains(&path.addresses.src())) {
+                return Err(ModifyError::NotOurAddress);
+            }
+            if (from, to) == (QpState::SendQueueDrain, QpState::SendQueueDrain) && !drained {
+                return Err(ModifyError::NotDrained);
+            }
+        }
+        guard.attr.merge(&QpAttr { state: None, sqd_notify: None, ..*attr });
+        match (from, to) {
+            (QpState::ReadyToReceive, QpState::ReadyToSend) => guard.receives_only = false,
+            (QpState::ReadyToSend, QpState::SendQueueDrain) => {
+                guard.drain = Some(Drain { notify: attr.sqd_notify.unwrap_or(false), by_nic });
+            }
+            (QpState::SendQueueDrain, QpState::ReadyToSend) => guard.drain = None,
+            _ => {}
+        }
+        // Statuses are written, whatever the program lets its peer do.
+        let access = attr.access.map(|access| access | Access::REMOTE_WRITE);
+        let changes = QpAttr { state: None, path: None, sq_psn: None, rq_psn: None, access, ..*attr };
+        backup.update_qp(guard.backup, &changes);
+        if !by_nic && !guard.halted[0] {
+            nic.update_qp(plain.qpn, &changes);
+            if guard.machine.phase() == Phase::Fallback {
+                nic.set_patience(plain.qpn, Some(timeout_code(config.times.probe)));
+            }
+        }
+        self.check_drained(nic, at);
+        self.pump(nic, now, at);
+        self.perform(nic, now, at);
+        Ok(())
+    }
+
+    /// Whether all sends are done that had begun when the program wanted no other to begin.
+    fn is_drained(&mut self, nic: &Nic, at: usize) -> bool {
+        let Backup { nic: backup, connections, own_wr_id, .. } = self;
+        let Some((plain, guard)) = parts(connections, at) else { return false };
+        let of = [(Side::Default, nic), (Side::Backup, &*backup)];
+        let mut outstanding = of.into_iter().flat_map(|(side, of)| {
+            let sends = of.outstanding_sends(guard.qp(plain.qpn, side)).into_iter().flatten();
+            sends.map(move |send| (side, send.wr.wr_id))
+        });
+        let is_own = |side: Side, wr_id: u64| match side {
+            Side::Default => wr_id == *own_wr_id,
+            Side::Backup => guard.at_backup.iter().any(|sent| sent.seq == wr_id && sent.send.is_none()),
+        };
+        guard.queue.front().is_none_or(|send| !send.begun && !send.covered)
+            && outstanding.all(|(side, wr_id)| is_own(side, wr_id))
+    }
+
+    /// The program is told when its sends are drained, where no NIC does it.
+    pub(super) fn check_drained(&mut self, nic: &Nic, at: usize) {
+        let waits = |guard: &Guard| guard.drain.is_some_and(|drain| drain.notify && !drain.by_nic);
+        if self.guard(at).is_some_and(waits) && self.is_drained(nic, at) {
+            let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
+            guard.drain.iter_mut().for_each(|drain| drain.notify = false);
+            self.events.push_back(Event::SqDrained(plain.qpn));
+        }
+    }
+}

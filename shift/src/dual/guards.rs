@@ -1,0 +1,157 @@
+//! What a connection has at both NICs while it is protected: how it is made, and given back.
+
+use std::collections::VecDeque;
+
+use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::qp::Caps;
+use softnic_nic::{Buffer, MrError, Nic, QpAttr, QpInit};
+use softnic_wire::{Instant, Psn, Qpn};
+
+use super::{Backup, ProtectError, grown};
+use crate::connection::{CONTROL, Connection, Guard, Stage};
+use crate::machine::Machine;
+
+/// Where the control memory of connections lies: each has a place of its own, at both NICs.
+const CONTROL_BASE: u64 = 0x5346_0000_0000_0000;
+
+impl Backup {
+    fn draw_bytes<const N: usize>(&mut self) -> [u8; N] {
+        std::array::from_fn(|_| (self.random.next_u32() >> 8) as u8)
+    }
+
+    /// Makes what a connection needs at both NICs.
+    pub(super) fn make_guard(
+        &mut self,
+        nic: &mut Nic,
+        at: usize,
+        attr: &QpAttr,
+        now: Instant,
+    ) -> Result<Guard, ProtectError> {
+        let Some(Some(Connection { plain, .. })) = self.connections.get(at) else { return Err(ProtectError::Kind) };
+        let init = plain.init;
+        let path = attr.path.ok_or(ProtectError::State)?;
+        let (own, peer) = (path.addresses.src(), path.addresses.dst());
+        if nic.port().addresses.contains(&peer) {
+            return Err(ProtectError::Loopback);
+        }
+        let port = self.nic.port();
+        if !port.addresses.iter().any(|address| address.is_ipv4() == own.is_ipv4()) {
+            return Err(ProtectError::NoAddress);
+        }
+        if attr.mtu.is_some_and(|mtu| mtu > port.mtu) {
+            return Err(ProtectError::Mtu);
+        }
+        let pd = *self.pds.get(&init.pd).ok_or(ProtectError::Resources)?;
+        // A receive of our own waits there, and statuses and fences go by the same queue.
+        let caps =
+            Caps { max_send_wr: grown(init.caps.max_send_wr), max_recv_wr: grown(init.caps.max_recv_wr), ..init.caps };
+        let shadow = QpInit {
+            pd,
+            send_cq: self.send_cq,
+            recv_cq: self.recv_cq,
+            caps,
+            sig_all: false,
+            halt_on_retry_exceeded: true,
+            ..init
+        };
+        let backup = self.nic.create_qp(&shadow).map_err(|_| ProtectError::Resources)?;
+        self.room = [self.room[0] + caps.max_send_wr as usize, self.room[1] + caps.max_recv_wr as usize];
+        self.resize_cqs();
+        let control = Buffer::new(CONTROL_BASE + (at * CONTROL) as u64, CONTROL);
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let control_keys = [
+            self.register_control(|key| nic.reg_mr_as(key, init.pd, &control, access)),
+            self.nic.reg_mr(pd, &control, access),
+        ];
+        let (nonce, psn) = (self.draw_bytes(), Psn::new(self.random.next_u32()));
+        self.by_backup.insert(backup, at);
+        let [Ok(of_default), Ok(of_backup)] = control_keys else {
+            self.drop_backup_qp(backup);
+            control_keys[0].into_iter().for_each(|key| _ = nic.dereg_mr(key));
+            control_keys[1].into_iter().for_each(|key| _ = self.nic.dereg_mr(key));
+            return Err(ProtectError::Resources);
+        };
+        Ok(Guard {
+            stage: Stage::Meeting,
+            attr: *attr,
+            receives_only: false,
+            backup,
+            control,
+            control_keys: [of_default, of_backup],
+            backup_psn: psn,
+            nonce,
+            secrets: [[0; 16]; 2],
+            peer: None,
+            path: None,
+            ask_at: Some(now),
+            asked: 0,
+            machine: Machine::new(self.config.times),
+            halted: [false; 2],
+            queue: VecDeque::new(),
+            recvs: VecDeque::new(),
+            at_backup: VecDeque::new(),
+            next_seq: 0,
+            fence: None,
+            probe_at: None,
+            notice_at: None,
+            recv_moved: false,
+            published: 0,
+            broken: false,
+            failed_at: None,
+            wanted: None,
+            keyless: false,
+            drain: None,
+            doomed: None,
+        })
+    }
+
+    /// Registers control memory at the default under a key that we draw: what the NIC draws itself is the program's.
+    fn register_control(&mut self, mut register: impl FnMut(u32) -> Result<u32, MrError>) -> Result<u32, MrError> {
+        const TRIES: usize = 16;
+        let mut done = Err(MrError::NoKeys);
+        for _ in 0..TRIES {
+            done = register(self.random.next_u32());
+            if done.is_ok() {
+                break;
+            }
+        }
+        done
+    }
+
+    /// The completion queues of the backup have the room that its queue pairs may need, and no more.
+    fn resize_cqs(&mut self) {
+        let _ = self.nic.resize_cq(self.send_cq, self.room[0]);
+        let _ = self.nic.resize_cq(self.recv_cq, self.room[1]);
+    }
+
+    /// Destroys a queue pair of the backup, with what it completed: another one may get its number.
+    fn drop_backup_qp(&mut self, backup: Qpn) {
+        self.by_backup.remove(&backup);
+        let caps = self.nic.query_qp(backup).map(|(init, _)| init.caps);
+        let _ = self.nic.destroy_qp(backup);
+        for cq in [self.send_cq, self.recv_cq] {
+            let _ = self.nic.forget_completions(cq, backup);
+        }
+        if let Some(Caps { max_send_wr, max_recv_wr, .. }) = caps {
+            self.room = [self.room[0] - max_send_wr as usize, self.room[1] - max_recv_wr as usize];
+            self.resize_cqs();
+        }
+    }
+
+    /// A connection was found to have no backup: it keeps nothing of one, and a peer that asks is told so.
+    pub(super) fn give_up(&mut self, nic: &mut Nic, at: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(at) else { return };
+        (connection.refused, connection.gave_up) = (true, true);
+        if let Some(guard) = connection.guard.take() {
+            self.drop_guard(nic, at, &guard);
+        }
+    }
+
+    /// Gives back what a connection had at both NICs.
+    pub(super) fn drop_guard(&mut self, nic: &mut Nic, at: usize, guard: &Guard) {
+        self.note(at);
+        self.drop_backup_qp(guard.backup);
+        let _ = self.nic.dereg_mr(guard.control_keys[1]);
+        let _ = nic.dereg_mr(guard.control_keys[0]);
+    }
+}
