@@ -226,6 +226,13 @@ impl DualNic {
         self.backup.as_ref().map_or(0, |backup| backup.agenda.looks)
     }
 
+    /// How many sends of a connection are kept by value at present.
+    #[doc(hidden)]
+    pub fn kept_sends(&self, qpn: Qpn) -> usize {
+        let guard = self.backup.as_ref().and_then(|backup| backup.guard(*backup.by_qpn.get(&qpn)?));
+        guard.map_or(0, |guard| guard.queue.len() + guard.at_backup.len())
+    }
+
     /// What failover did so far.
     pub fn failover_counters(&self) -> Option<&FailoverCounters> {
         self.backup.as_ref().map(|backup| &backup.counters)

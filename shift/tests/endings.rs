@@ -115,6 +115,36 @@ fn a_connection_that_is_given_up_in_any_phase_flushes_all_and_the_peer_sees_erro
 }
 
 #[test]
+fn a_peer_that_only_receives_hears_nothing_of_an_end_before_it_sends_and_then_errors() {
+    for (host, ending) in [A, B].into_iter().flat_map(|host| [(host, Ending::Destroy), (host, Ending::Reset)]) {
+        for phase in PHASES {
+            let (what, peer) = (format!("{ending:?} in {phase:?} by {}", ["A", "B"][host]), 1 - host);
+            let mut traffic = Traffic::new();
+            traffic.quiet[peer] = true;
+            reach(&mut traffic, host, phase);
+            end(&mut traffic, host, ending);
+            // Longer than an answer is waited for, and than all retries take.
+            traffic.run_until(Duration::from_secs(1), |_| false);
+            assert_eq!(traffic.errors[peer], 0, "{what}: {:?}", traffic.notices[peer]);
+            traffic.post_send(peer).unwrap();
+            let (posted, recvs) = (traffic.posted[peer], traffic.recvs[peer]);
+            let told = |t: &mut Traffic| t.done[peer] == posted && t.heard[peer] == recvs;
+            assert!(traffic.watch_until(Duration::from_secs(1), told), "{what}: {:?}", traffic.notices[peer]);
+            assert!(traffic.errors[peer] > 0, "{what}");
+            // It is over: nothing is sent for it any more.
+            traffic.watch_until(100 * MS, |_| false);
+            let sent = |t: &mut Traffic| {
+                let nic = t.pair.host(peer);
+                nic.nic.counters().sent_pkts + nic.backup().unwrap().counters().sent_pkts
+            };
+            let before = sent(&mut traffic);
+            traffic.watch_until(Duration::from_secs(1), |_| false);
+            assert_eq!(sent(&mut traffic), before, "{what}");
+        }
+    }
+}
+
+#[test]
 fn a_connection_that_is_protected_again_gives_back_what_it_had() {
     let mut traffic = Traffic::new();
     let (qpn, now) = (traffic.qpns[A], traffic.pair.sim.now().instant());

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use softnic_nic::transports::{SendOp, Status as WcStatus};
 use softnic_shift::{Notice, ProtectError};
+use softnic_wire::failover::{Phase, Side};
 use softnic_wire::mad::failover::{Hello, Mode, Readiness};
 use softnic_wire::mad::vendor::Kind;
 
-use crate::liar::{MS, World};
+use crate::liar::{MS, World, address};
 
 /// It has no backup, and works; and when its link fails, errors come as ever.
 fn assert_runs_unprotected(world: &mut World, why: ProtectError) {
@@ -74,6 +75,52 @@ fn a_peer_that_is_not_ready_yet_is_asked_as_long_as_it_takes() {
     assert_eq!(world.notices, []);
     world.answer_hello();
     assert!(world.host.is_protected(world.qpns[0]));
+}
+
+#[test]
+fn a_peer_that_names_our_own_backup_as_its_own_has_none() {
+    let mut world = World::new(true);
+    let IpAddr::V4(ours) = address(1, true).0 else { unreachable!() };
+    let mut hello = world.honest();
+    hello.backup.as_mut().unwrap().gid = ours.to_ipv6_mapped();
+    world.say(0, |mad| hello.emit(mad));
+    assert_runs_unprotected(&mut world, ProtectError::Peer);
+}
+
+#[test]
+fn a_connection_without_a_backup_keeps_nothing_of_one_and_is_not_tried_again() {
+    let mut world = World::new(true);
+    let hello = Hello { readiness: Readiness::None, backup: None, ..world.honest() };
+    world.say(0, |mad| hello.emit(mad));
+    assert_eq!(world.host.backup().unwrap().queue_pairs().count(), 0);
+    // A program that becomes ready to send asks once more.
+    world.host.protect(world.now, world.qpns[0]).unwrap();
+    assert_eq!(world.host.backup().unwrap().queue_pairs().count(), 0);
+    // A peer that asks is told.
+    world.mads.clear();
+    let offer = Hello { kind: Kind::Offer, ..world.honest() };
+    world.say(0, |mad| offer.emit(mad));
+    let told: Vec<_> = world.mads.iter().filter_map(|(_, received)| Hello::parse(&received.mad).ok()).collect();
+    assert_eq!(told.iter().map(|hello| hello.readiness).collect::<Vec<_>>(), [Readiness::None]);
+    world.mads.clear();
+    assert_runs_unprotected(&mut world, ProtectError::Peer);
+}
+
+#[test]
+fn a_port_that_went_down_while_the_ends_met_is_left_as_soon_as_they_have() {
+    let mut world = World::new(true);
+    world.host.set_port(Side::Default, false);
+    world.carry();
+    world.answer_hello();
+    assert!(world.host.is_protected(world.qpns[0]));
+    assert_eq!(world.host.machine(world.qpns[0]).unwrap().phase(), Phase::Moving);
+    // One that is up again by then is not.
+    let mut world = World::new(true);
+    world.host.set_port(Side::Default, false);
+    world.host.set_port(Side::Default, true);
+    world.carry();
+    world.answer_hello();
+    assert_eq!(world.host.machine(world.qpns[0]).unwrap().phase(), Phase::Default);
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub(crate) struct Traffic {
     pub(crate) heard: [u64; 2],
     /// Completions that were errors.
     pub(crate) errors: [u64; 2],
+    /// Sends and receives that the programs have outstanding, at most.
+    pub(crate) depths: [u64; 2],
     /// The program posts no more sends, or nothing at all.
     pub(crate) quiet: [bool; 2],
     pub(crate) gone: [bool; 2],
@@ -57,7 +59,13 @@ pub(crate) fn config() -> DualPairConfig {
 impl Traffic {
     /// Both ends have met.
     pub(crate) fn new() -> Traffic {
-        let mut pair = DualPair::new(config());
+        Traffic::with(config())
+    }
+
+    /// The same with other hosts.
+    pub(crate) fn with(config: DualPairConfig) -> Traffic {
+        let depths = [u64::from(config.caps.max_send_wr), u64::from(config.caps.max_recv_wr)];
+        let mut pair = DualPair::new(config);
         let buffers = [A, B].map(|host| Buffer::new(0x1000_0000 * (1 + host as u64), 2 * SIZE));
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let keys = [A, B].map(|host| pair.reg_mr(host, &buffers[host], access).unwrap());
@@ -73,6 +81,7 @@ impl Traffic {
             recvs: [0; 2],
             heard: [0; 2],
             errors: [0; 2],
+            depths,
             quiet: [false; 2],
             gone: [false; 2],
             notices: [Vec::new(), Vec::new()],
@@ -117,8 +126,9 @@ impl Traffic {
         if self.gone[host] || self.errors[host] > 0 {
             return;
         }
-        while self.recvs[host] < self.heard[host] + RECVS && self.post_recv(host).is_ok() {}
-        while !self.quiet[host] && self.posted[host] < self.done[host] + 8 && self.post_send(host).is_ok() {}
+        let [sends, recvs] = self.depths;
+        while self.recvs[host] < self.heard[host] + recvs && self.post_recv(host).is_ok() {}
+        while !self.quiet[host] && self.posted[host] < self.done[host] + sends && self.post_send(host).is_ok() {}
     }
 
     /// What completed: once, and in order, and nothing goes well behind an error.

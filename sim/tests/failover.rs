@@ -5,14 +5,15 @@ use std::time::Duration;
 use softnic_fault_injector::Spec;
 use softnic_nic::Buffer;
 use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::Caps;
 use softnic_nic::transports::{Data, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_shift::{Notice, Times};
 use softnic_sim::dual_pair::{DualPair, DualPairConfig};
 use softnic_sim::pair::{A, B};
-use softnic_sim::{LinkConfig, Transport};
+use softnic_sim::{LinkConfig, Time, Transport};
 use softnic_wire::PathMtu;
-use softnic_wire::failover::Side;
+use softnic_wire::failover::{Phase, Side};
 
 fn config(faults: &str, backup: Option<&str>) -> DualPairConfig {
     let spec = |text: &str| if text.is_empty() { Spec::default() } else { text.parse().unwrap() };
@@ -92,4 +93,37 @@ fn a_program_that_sends_goes_on_by_the_backup_and_returns() {
     assert_eq!(sides, [Side::Backup, Side::Default]);
     let counters = pair.host(A).failover_counters().unwrap();
     assert_eq!((counters.failovers, counters.failbacks, counters.refused), (1, 1, 0));
+}
+
+#[test]
+fn a_connection_keeps_its_reliability_when_its_path_was_dead_for_longer_than_offers_are_made() {
+    // Offers are given up after a second.
+    for transport in [Transport::SR, Transport::LOWAR] {
+        let mut pair = DualPair::new(DualPairConfig { transport, ..config("down=2s+4s", Some("")) });
+        let qpns = pair.connect().unwrap();
+        assert!(pair.protect(qpns));
+        let agreed = |pair: &mut DualPair<'_>| {
+            [A, B].map(|host| {
+                (pair.host(host).nic.choice(qpns[host]), pair.host(host).machine(qpns[host]).unwrap().phase())
+            })
+        };
+        let run_to = |pair: &mut DualPair<'_>, seconds: u64| {
+            let end = Time(seconds * 1_000_000_000_000);
+            pair.sim.wake_at(end, A);
+            while pair.sim.now() < end {
+                let Some(node) = pair.sim.step() else { break };
+                pair.attend(node);
+            }
+        };
+        run_to(&mut pair, 1);
+        assert_eq!(agreed(&mut pair), [(Some(Choice::Agreed), Phase::Default); 2], "{transport}");
+        run_to(&mut pair, 3);
+        pair.host(A).set_port(Side::Default, false);
+        pair.sim.touch(A);
+        run_to(&mut pair, 5);
+        assert!(agreed(&mut pair).iter().all(|&(_, phase)| phase == Phase::Fallback), "{transport}");
+        pair.host(A).set_port(Side::Default, true);
+        run_to(&mut pair, 8);
+        assert_eq!(agreed(&mut pair), [(Some(Choice::Agreed), Phase::Default); 2], "{transport}");
+    }
 }

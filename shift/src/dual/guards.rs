@@ -155,3 +155,62 @@ impl Backup {
         let _ = nic.dereg_mr(guard.control_keys[0]);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use softnic_nic::transports::qp::{PayloadMode, QpKind};
+    use softnic_nic::{Connection as Settings, NicConfig, Port};
+    use softnic_wire::{MacAddr, PathMtu};
+
+    use super::super::{Config, DualNic};
+    use super::*;
+
+    fn nic(net: u8) -> Nic {
+        let addresses = vec![IpAddr::from([10, net, 0, 1])];
+        let port = Port { mac: MacAddr([2, 0, net, 0, 0, 1]), addresses, mtu: PathMtu::B1024 };
+        let mut n = u32::from(net) + 3;
+        let random = move || {
+            n = n.wrapping_mul(0x9e37_79b1).wrapping_add(0x7f4a_7c15);
+            n ^ n >> 15
+        };
+        Nic::new(NicConfig { port, payload: PayloadMode::Real }, Box::new(random))
+    }
+
+    #[test]
+    fn room_for_completions_of_the_backup_goes_with_the_connections_that_needed_it() {
+        let mut n = 1u32;
+        let random = move || {
+            n = n.wrapping_mul(0x9e37_79b1).wrapping_add(0x7f4a_7c15);
+            n
+        };
+        let mut dual = DualNic::new(nic(0), nic(1), Config::default(), Box::new(random));
+        let (pd, cq) = (dual.nic.alloc_pd(), dual.nic.create_cq(16));
+        dual.shadow_pd(pd);
+        let caps = Caps { max_send_wr: 8, max_recv_wr: 5, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
+        let make = |dual: &mut DualNic| {
+            let qpn = dual.create_qp(&QpInit::new(QpKind::Rc, pd, cq, cq, caps)).unwrap();
+            let path = dual.nic.path_to(IpAddr::from([10, 0, 0, 2]), MacAddr([2, 0, 0, 0, 0, 2]), 7);
+            dual.nic.connect(qpn, &Settings { path, dest_qp: Qpn::new(9), ..Settings::default() }).unwrap();
+            dual.protect(Instant::ZERO, qpn).unwrap();
+            qpn
+        };
+        let room = |dual: &DualNic| dual.backup.as_ref().unwrap().room;
+        let (first, of_one) = (make(&mut dual), room(&dual));
+        assert!(of_one[0] >= 8 && of_one[1] >= 5);
+        let others: Vec<Qpn> = (0..3).map(|_| make(&mut dual)).collect();
+        assert_eq!(room(&dual), of_one.map(|room| 4 * room));
+        for qpn in others {
+            dual.destroy_qp(qpn).unwrap();
+        }
+        assert_eq!(room(&dual), of_one);
+        // One that is found to have no backup needs none either.
+        let DualNic { nic, backup: Some(backup) } = &mut dual else { unreachable!() };
+        let at = backup.by_qpn[&first];
+        backup.give_up(nic, at);
+        assert_eq!(room(&dual), [0; 2]);
+        dual.destroy_qp(first).unwrap();
+        assert_eq!(dual.backup.as_ref().unwrap().free.len(), 4);
+    }
+}

@@ -18,6 +18,8 @@ use crate::MemoryWire;
 use crate::api::{CompletionQueue, Connection, Context, MemoryRegion, ProtectionDomain, QpOptions, QueuePair};
 use crate::io::{MAX_FRAME, PacketIo};
 
+mod many;
+
 const LIMIT: Duration = Duration::from_secs(120);
 const SIZE: usize = 6000;
 const PLACES: u64 = 32;
