@@ -5,11 +5,12 @@ use std::time::Duration;
 use softnic_nic::transports::Event;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::{ModifyError, QpAttr};
+use softnic_nic::{Connection, ModifyError, QpAttr, QpInit, QpKind};
 use softnic_sim::pair::{A, B};
 use softnic_wire::failover::Phase;
+use softnic_wire::{MacAddr, Psn};
 
-use crate::traffic::{MS, Traffic};
+use crate::traffic::{MS, Traffic, config};
 
 const LONG: Duration = Duration::from_secs(2);
 
@@ -167,4 +168,52 @@ fn sends_that_were_drained_before_the_default_failed_wait_until_they_are_resumed
     modify(&mut traffic, &to(QpState::ReadyToSend)).unwrap();
     assert!(traffic.run_until(20 * MS, |t| t.done[A] > begun + 20));
     come_back(&mut traffic);
+}
+
+#[test]
+fn a_program_that_becomes_ready_to_send_after_a_failover_sends_by_the_backup_and_returns() {
+    for phase in [Phase::Moving, Phase::Fallback] {
+        let mut ready = None;
+        let mut traffic = Traffic::between(config(), |pair| {
+            let caps = config().caps;
+            let qpns = [A, B].map(|host| {
+                let side = pair.sides[host];
+                let usual = QpInit::new(QpKind::Rc, side.pd, side.send_cq, side.recv_cq, caps);
+                pair.host(host).create_qp(&QpInit { sig_all: true, ..usual }).unwrap()
+            });
+            for host in [A, B] {
+                let (peer, psn) = (2 - host as u8, Psn::new(7));
+                let nic = &mut pair.host(host).nic;
+                let path = nic.path_to([10, 0, 0, peer].into(), MacAddr([2, 0, 0, 0, 0, peer]), 5);
+                let usual = Connection { timeout: 7, retry_cnt: 3, mtu: config().mtu, ..Connection::default() };
+                let settings = Connection { path, dest_qp: qpns[1 - host], sq_psn: psn, rq_psn: psn, ..usual };
+                let [init, receive, send] = settings.attributes(QpKind::Rc);
+                nic.modify_qp(qpns[host], &init).unwrap();
+                nic.modify_qp(qpns[host], &receive).unwrap();
+                match host {
+                    A => ready = Some(send),
+                    _ => nic.modify_qp(qpns[host], &send).unwrap(),
+                }
+            }
+            qpns
+        });
+        // A only answers so far.
+        traffic.quiet[A] = true;
+        traffic.run_until(MS / 2, |_| false);
+        traffic.set_link(A, false);
+        let begun = |t: &mut Traffic| t.phase(A) == Some(phase);
+        assert!(traffic.run_until(20 * MS, begun), "{phase:?}");
+        assert_eq!(query(&mut traffic).0, QpState::ReadyToReceive);
+        let attr = QpAttr { timeout: Some(6), ..ready.unwrap() };
+        let missing = QpAttr { retry_cnt: None, ..attr };
+        assert_eq!(modify(&mut traffic, &missing), Err(ModifyError::Missing("retry_cnt")), "{phase:?}");
+        modify(&mut traffic, &attr).unwrap();
+        assert_eq!(query(&mut traffic).0, QpState::ReadyToSend);
+        assert_eq!(query(&mut traffic).1.timeout, Some(6));
+        traffic.quiet[A] = false;
+        assert!(traffic.run_until(50 * MS, |t| t.done[A] > 50 && t.phase(A) == Some(Phase::Fallback)), "{phase:?}");
+        assert!(of_both(&mut traffic).iter().all(|attr| attr.timeout == Some(6)), "{phase:?}");
+        come_back(&mut traffic);
+        assert_eq!(query(&mut traffic).0, QpState::ReadyToSend);
+    }
 }

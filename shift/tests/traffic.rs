@@ -64,12 +64,17 @@ impl Traffic {
 
     /// The same with other hosts.
     pub(crate) fn with(config: DualPairConfig) -> Traffic {
+        Traffic::between(config, |pair| pair.connect().unwrap())
+    }
+
+    /// The same with queue pairs that are connected in another way.
+    pub(crate) fn between(config: DualPairConfig, connect: impl FnOnce(&mut DualPair<'static>) -> [Qpn; 2]) -> Traffic {
         let depths = [u64::from(config.caps.max_send_wr), u64::from(config.caps.max_recv_wr)];
         let mut pair = DualPair::new(config);
         let buffers = [A, B].map(|host| Buffer::new(0x1000_0000 * (1 + host as u64), 2 * SIZE));
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let keys = [A, B].map(|host| pair.reg_mr(host, &buffers[host], access).unwrap());
-        let qpns = pair.connect().unwrap();
+        let qpns = connect(&mut pair);
         assert!(pair.protect(qpns));
         Traffic {
             pair,

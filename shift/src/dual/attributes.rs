@@ -77,7 +77,8 @@ impl Backup {
         let from = shown_state(guard, state);
         let to = attr.state.unwrap_or(from);
         // Where nothing has happened to it, the default's queue pair itself does all this. One that drains our way does so until it is resumed.
-        let by_nic = state == from && !guard.is_hidden() && (guard.machine.is_settled() || guard.stage != Stage::Ready);
+        let undisturbed = guard.machine.is_settled() || guard.stage != Stage::Ready;
+        let by_nic = state == from && !guard.is_hidden() && (undisturbed || from == QpState::ReadyToReceive);
         if by_nic {
             nic.modify_qp(plain.qpn, attr)?;
         } else {
