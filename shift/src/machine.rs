@@ -123,6 +123,8 @@ pub struct Machine {
     /// The side that this epoch left, while its queue pair is not connected anew.
     left: Option<Side>,
     reason: Reason,
+    /// Why it ended in errors.
+    refusal: Option<Refusal>,
     /// The notification left, by the default side, and is not known to have come.
     notified: bool,
     /// When to do something although nothing happens: a probe, a fence, giving up.
@@ -152,6 +154,7 @@ impl Machine {
             peer: None,
             left: None,
             reason: Reason::Retries,
+            refusal: None,
             notified: false,
             timer: None,
             probing: false,
@@ -181,6 +184,11 @@ impl Machine {
     /// Why the last one was.
     pub fn reason(&self) -> Reason {
         self.reason
+    }
+
+    /// Why it ended in errors, where it did.
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.refusal
     }
 
     /// The side that new sends go to; `None` while they wait.
@@ -472,6 +480,7 @@ impl Machine {
     pub fn fail(&mut self, why: Refusal) {
         if self.phase != Phase::Failed {
             self.phase = Phase::Failed;
+            self.refusal = Some(why);
             self.timer = None;
             // What was about to be done is not done any more: the work is where it is.
             self.actions.clear();
