@@ -79,7 +79,7 @@ impl DualPairConfig {
 const AROUND: usize = 256;
 
 /// Where a NIC is: the default ones on one network, the backups on another.
-fn address(host: usize, backup: bool) -> (IpAddr, MacAddr) {
+pub(crate) fn address(host: usize, backup: bool) -> (IpAddr, MacAddr) {
     let (net, n) = (u8::from(backup), host as u8 + 1);
     (IpAddr::from([10, net, 0, n]), MacAddr([2, 0, net, 0, 0, n]))
 }

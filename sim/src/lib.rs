@@ -17,6 +17,7 @@ mod simulator;
 pub mod table;
 pub mod topology;
 mod traced;
+pub mod training;
 mod workload;
 
 pub use link::{End, LinkConfig};
