@@ -164,3 +164,61 @@ fn while_the_link_is_down_frames_are_taken_and_lost() {
     driver.node.0 = None;
     assert!(!driver.step().unwrap() && driver.node.0.is_none());
 }
+
+/// A wire that counts how often somebody looks at it, and has frames.
+struct Watched {
+    looks: u32,
+    frames: u32,
+}
+
+impl PacketIo for Watched {
+    fn receive(&mut self, max: usize, take: &mut dyn FnMut(&mut [u8])) -> io::Result<usize> {
+        self.looks += 1;
+        let taken = self.frames.min(max as u32);
+        (0..taken).for_each(|_| take(&mut [0; 60]));
+        self.frames -= taken;
+        Ok(taken as usize)
+    }
+
+    fn transmit(&mut self, _: usize, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> io::Result<usize> {
+        let mut room = [0; 100];
+        Ok(usize::from(next(&mut TxFrame::new(&mut room))))
+    }
+
+    fn wait(&mut self, _: Duration, _: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn readiness(&self) -> io::Result<OwnedFd> {
+        Ok(std::os::unix::net::UnixDatagram::unbound()?.into())
+    }
+
+    fn lost(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn a_port_that_stands_by_is_looked_at_seldom_until_a_frame_comes_by_it() {
+    let port = |number: usize| {
+        let addresses = vec![Ipv4Addr::new(10, 0, number as u8, 1).into()];
+        let port = Port { mac: MacAddr([2; 6]), addresses, mtu: PathMtu::B1024 };
+        DriverPort { number, io: Watched { looks: 0, frames: 0 }, neighbours: Neighbours::new(&port) }
+    };
+    let node = Once(Some(Instant::ZERO));
+    let mut driver = Driver::with_ports(node, port(Nic::WIRE), vec![port(Nic::WIRE + 1)], None).unwrap();
+    let rounds = 10 * (IDLE_ROUNDS + 1);
+    let mut looks = |driver: &mut Driver<Once, Watched>| {
+        let before: Vec<u32> = driver.ios().map(|io| io.looks).collect();
+        for _ in 0..rounds {
+            driver.step_after(None, &mut |_, _| ()).unwrap();
+        }
+        driver.ios().zip(before).map(|(io, before)| io.looks - before).collect::<Vec<u32>>()
+    };
+    assert_eq!(looks(&mut driver), [rounds, 10]);
+    driver.ports[1].io.frames = 1;
+    looks(&mut driver);
+    assert_eq!(driver.ports[1].io.frames, 0, "it is seen");
+    let after = looks(&mut driver);
+    assert!(after[1] == rounds && after[0] < rounds / IDLE_ROUNDS + 2, "the next one is expected there: {after:?}");
+}
