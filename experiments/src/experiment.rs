@@ -99,6 +99,7 @@ impl Args {
         let time = match experiment.run {
             Run::Simulated(_) | Run::Exact(_) => Some("is for virtual time"),
             Run::Computed(_) => Some("needs no device"),
+            Run::InTurns(_) => Some("is for wires in memory"),
             Run::Both(..) | Run::Measured(_) => None,
         };
         if let Some(time) = time {
@@ -128,6 +129,8 @@ enum Run {
     Both(fn(&Setting) -> Result<Outcome, String>, fn(&Setting, &Ends, u64) -> Result<Outcome, String>),
     /// In real time, without any NIC.
     Computed(fn(&Setting) -> Result<Outcome, String>),
+    /// In real time, by a program that is run in turns with a backup and without, on wires in memory.
+    InTurns(fn(&Setting) -> Result<Outcome, String>),
     /// In real time, on a device or on a wire in memory.
     Measured(fn(&Setting, &Ends) -> Result<Outcome, String>),
 }
@@ -140,7 +143,7 @@ pub(crate) struct Experiment {
     run: Run,
 }
 
-const EXPERIMENTS: [Experiment; 12] = [
+const EXPERIMENTS: [Experiment; 16] = [
     Experiment {
         name: "lowar-goodput",
         about: "goodput by loss, round trip and connections (LoWAR, figures 3a and 9)",
@@ -200,6 +203,26 @@ const EXPERIMENTS: [Experiment; 12] = [
         name: "shift-fallback",
         about: "time from the first failed completion to the first good one by the backup (SHIFT, figure 6b)",
         run: Run::Exact(shift::fallback),
+    },
+    Experiment {
+        name: "shift-verbs",
+        about: "what a backup adds to the time of each verb, in real time (SHIFT, figure 7)",
+        run: Run::InTurns(shift::verbs),
+    },
+    Experiment {
+        name: "shift-latency",
+        about: "latency of short WRITEs: plain, with a backup, beside idle queue pairs, in real time (SHIFT, table 2)",
+        run: Run::InTurns(shift::latency),
+    },
+    Experiment {
+        name: "shift-memory",
+        about: "memory that the backup of a connection takes (SHIFT, section 4.2)",
+        run: Run::InTurns(shift::memory),
+    },
+    Experiment {
+        name: "shift-training",
+        about: "progress of a training job whose NIC fails, in five settings (SHIFT, figure 8)",
+        run: Run::Exact(shift::training),
     },
 ];
 
@@ -312,7 +335,7 @@ pub fn run(args: &Args, seed: u64, json: bool) -> Result<ExitCode, String> {
     if !args.engines.is_empty() && experiment.name != "sdr-scaling" {
         return Err(format!("{} is not about engines: --engines is for sdr-scaling", experiment.name));
     }
-    let is_exact = matches!(experiment.run, Run::Exact(_));
+    let is_exact = matches!(experiment.run, Run::Exact(_) | Run::InTurns(_));
     if is_exact && args.seeds.is_some_and(|seeds| seeds > 1) {
         return Err(format!("{} draws nothing, so all seeds are alike: leave --seeds out", experiment.name));
     }
@@ -331,16 +354,18 @@ pub fn run(args: &Args, seed: u64, json: bool) -> Result<ExitCode, String> {
     };
     let began = Instant::now();
     let outcome = match (&experiment.run, &ends) {
-        (Run::Simulated(run) | Run::Exact(run) | Run::Both(run, _) | Run::Computed(run), None) => run(&setting)?,
+        (Run::Simulated(run) | Run::Exact(run) | Run::Both(run, _) | Run::Computed(run) | Run::InTurns(run), None) => {
+            run(&setting)?
+        }
         (Run::Both(_, run), Some(ends)) => run(&setting, ends, args.rate)?,
         (Run::Measured(run), None) => run(&setting, &Ends::in_memory())?,
         (Run::Measured(run), Some(ends)) => run(&setting, ends)?,
-        (Run::Simulated(_) | Run::Exact(_) | Run::Computed(_), Some(_)) => {
+        (Run::Simulated(_) | Run::Exact(_) | Run::Computed(_) | Run::InTurns(_), Some(_)) => {
             return Err(format!("{} is for no device", experiment.name));
         }
     };
     let name = if ends.is_some() { format!("{}-wire", experiment.name) } else { experiment.name.into() };
-    let in_real_time = ends.is_some() || matches!(experiment.run, Run::Measured(_));
+    let in_real_time = ends.is_some() || matches!(experiment.run, Run::Measured(_) | Run::InTurns(_));
     let at_a_time = if in_real_time { 1 } else { setting.threads };
     destination.take(&name, &setting, outcome, (began, at_a_time))
 }

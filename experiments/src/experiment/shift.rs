@@ -1,7 +1,13 @@
-//! `shift-…`: the evaluation of SHIFT in virtual time: connections that go on by a second NIC.
+//! `shift-…`: the evaluation of SHIFT, connections that go on by a second NIC: in virtual time, and its cost in real time.
 
 mod fallback;
+mod latency;
+mod memory;
+mod paper;
+mod program;
 mod throughput;
+mod training;
+mod verbs;
 
 use std::time::Duration;
 
@@ -11,7 +17,11 @@ use softnic_sim::{Op, Options, Outage, Transport};
 use super::Setting;
 
 pub(super) use fallback::run as fallback;
+pub(super) use latency::run as latency;
+pub(super) use memory::run as memory;
 pub(super) use throughput::run as throughput;
+pub(super) use training::run as training;
+pub(super) use verbs::run as verbs;
 
 /// What the paper's benchmarks do, in its order.
 const OPS: [(Op, &str); 3] = [(Op::Send, "SEND"), (Op::Write, "WRITE"), (Op::Read, "READ")];
@@ -49,6 +59,14 @@ impl Failure {
                 Ok(Options { faults: faults.parse::<Spec>().map_err(|e| e.to_string())?, ..options })
             }
         }
+    }
+}
+
+/// Refuses another transport than the paper's.
+fn over_rc_alone(setting: &Setting) -> Result<(), String> {
+    match setting.transports(&[Transport::Rc])[..] {
+        [Transport::Rc] => Ok(()),
+        _ => Err(format!("{} is about rc: leave --transports out", setting.name)),
     }
 }
 
