@@ -93,7 +93,7 @@ pub use open::{
     parse_backup, parse_failover, parse_kv, parse_probe,
 };
 pub use path::{PathError, PeerPath};
-pub use queue_pair::{Connection, MulticastError, QpOptions, QueuePair};
+pub use queue_pair::{Connection, MulticastError, Protection, QpFailover, QpOptions, QueuePair};
 pub use raw::{RawFrame, RawPort};
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use status::RunningNic;
@@ -129,8 +129,11 @@ pub use softnic_nic::{Buffer, MrError, WindowType};
 /// Asynchronous events, and counters.
 pub use softnic_nic::transports::{Counters, Event};
 
-/// Failover to a backup: its times, and what it did.
-pub use softnic_shift::{FailoverCounters, Times as FailoverTimes};
+/// Failover to a backup: its times, what it did, where a connection is and why.
+pub use softnic_shift::{
+    FailoverCounters, Reason as FailoverReason, Refusal as FailoverRefusal, Times as FailoverTimes,
+};
+pub use softnic_wire::failover::Phase as FailoverPhase;
 
 /// Addresses, paths and numbers on the wire.
 pub use softnic_nic::{AddressAttr, AddressError};

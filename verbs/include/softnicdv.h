@@ -28,11 +28,60 @@ struct softnicdv_qp_init_attr {
 struct ibv_qp *softnicdv_create_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *init,
 				   const struct softnicdv_qp_init_attr *dv);
 
-struct softnicdv_qp_attr {
-	uint64_t comp_mask;
-	char transport[32];	/* the one in force: "sr", "lowar" or "xp" where the peer agreed; "" while it has not answered (from RTS on) */
+enum softnicdv_qp_attr_mask {
+	SOFTNICDV_QP_ATTR_FAILOVER = 1 << 0,
 };
 
+/* Whether a queue pair has a backup, at a second NIC of its host. */
+enum softnicdv_protection {
+	SOFTNICDV_PROTECTION_NONE = 0,		/* the device has no backup */
+	SOFTNICDV_PROTECTION_UNPROTECTED = 1,	/* the queue pair has none: it is not connected, its peer has none or has not answered yet,
+						 * or it is not IBV_QPT_RC with receives of its own */
+	SOFTNICDV_PROTECTION_PROTECTED = 2,	/* it has one at both ends */
+};
+
+/* Where the sends of a protected queue pair are. */
+enum softnicdv_failover_state {
+	SOFTNICDV_FAILOVER_DEFAULT = 0,		/* they go by the device */
+	SOFTNICDV_FAILOVER_MOVING = 1,		/* they wait for the peer's answer */
+	SOFTNICDV_FAILOVER_FALLBACK = 2,	/* they go by the backup */
+	SOFTNICDV_FAILOVER_WAIT_SIGNALED = 3,	/* the device works again: they go by the backup up to the next signaled one */
+	SOFTNICDV_FAILOVER_WAIT_DRAINED = 4,	/* they wait until the backup is done */
+	SOFTNICDV_FAILOVER_FAILED = 5,		/* they end in errors: see refusal */
+};
+
+/* Why a queue pair last left the device, or its backup. */
+enum softnicdv_failover_reason {
+	SOFTNICDV_FAILOVER_REASON_NONE = 0,	/* it never did */
+	SOFTNICDV_FAILOVER_REASON_RETRIES = 1,	/* a work request ran out of retries */
+	SOFTNICDV_FAILOVER_REASON_PORT = 2,	/* the port was down, or gone */
+	SOFTNICDV_FAILOVER_REASON_PEER = 3,	/* the peer did */
+};
+
+/* Why a queue pair ended in errors although it had a backup. */
+enum softnicdv_failover_refusal {
+	SOFTNICDV_FAILOVER_REFUSAL_NONE = 0,		/* it did not */
+	SOFTNICDV_FAILOVER_REFUSAL_UNSAFE = 1,		/* work was outstanding that must not be carried out twice: atomics, and what changes keys */
+	SOFTNICDV_FAILOVER_REFUSAL_BOTH_PATHS = 2,	/* neither the device nor its backup reaches the peer */
+	SOFTNICDV_FAILOVER_REFUSAL_PEER = 3,		/* the peer ended it */
+	SOFTNICDV_FAILOVER_REFUSAL_SILENCE = 4,		/* the peer did not answer by the backup */
+	SOFTNICDV_FAILOVER_REFUSAL_COUNT = 5,		/* the count of receives that the peer stated cannot be right */
+	SOFTNICDV_FAILOVER_REFUSAL_KEY = 6,		/* the peer's backup has no region for a key of a work request */
+};
+
+struct softnicdv_qp_attr {
+	uint64_t comp_mask;	/* in: SOFTNICDV_QP_ATTR_*, the fields behind transport that are wanted; out: those of them that were written */
+	char transport[32];	/* the one in force: "sr", "lowar" or "xp" where the peer agreed; "" while it has not answered (from RTS on) */
+	/* SOFTNICDV_QP_ATTR_FAILOVER */
+	uint32_t protection;		/* enum softnicdv_protection; the rest is 0 unless the queue pair is protected */
+	uint32_t failover_state;	/* enum softnicdv_failover_state */
+	uint32_t failover_reason;	/* enum softnicdv_failover_reason */
+	uint32_t failover_refusal;	/* enum softnicdv_failover_refusal */
+	uint32_t failover_switches;	/* how often it left the device, or its backup */
+	uint32_t reserved;
+};
+
+/* What verbs do not tell of a queue pair. Nothing behind transport is written unless comp_mask asks for it: set it. */
 int softnicdv_query_qp(struct ibv_qp *qp, struct softnicdv_qp_attr *attr);
 
 /* Every packet of an IBV_QPT_RC queue pair is authenticated by this secret, 16 to 4096 bytes, which the peer has too: a peer without it is

@@ -1,6 +1,7 @@
 //! Queue pairs.
 
 mod multicast;
+mod protection;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use multicast::MulticastError;
+pub use protection::{Protection, QpFailover};
 use softnic_nic as nic;
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::negotiation::Choice;

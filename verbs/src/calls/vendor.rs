@@ -1,8 +1,12 @@
 //! `softnicdv.h`: what verbs have no words for.
 
 use std::ffi::CStr;
+use std::mem::MaybeUninit;
 
-use softnic_runtime::api::{AuthError, Choice, FailoverCounters, ObjectError, Secret, Transport};
+use softnic_runtime::api::{
+    AuthError, Choice, FailoverCounters, FailoverPhase, FailoverReason, FailoverRefusal, ObjectError, Protection,
+    QpFailover, Secret, Transport,
+};
 
 use crate::abi::*;
 use crate::c_result::{pointer, status};
@@ -24,8 +28,59 @@ pub(crate) struct softnicdv_qp_init_attr {
 /// `struct softnicdv_qp_attr`.
 #[repr(C)]
 pub(crate) struct softnicdv_qp_attr {
+    /// In: which of the fields behind the transport are wanted; out: which were written.
     comp_mask: u64,
     transport: [u8; 32],
+    /// Not there in structs of programs that do not ask for it.
+    failover: MaybeUninit<Failover>,
+}
+
+/// The fields of [`SOFTNICDV_QP_ATTR_FAILOVER`].
+#[derive(Default)]
+#[repr(C)]
+struct Failover {
+    protection: u32,
+    state: u32,
+    reason: u32,
+    refusal: u32,
+    switches: u32,
+    reserved: u32,
+}
+
+const SOFTNICDV_QP_ATTR_FAILOVER: u64 = 1;
+
+impl From<Protection> for Failover {
+    fn from(protection: Protection) -> Failover {
+        let QpFailover { phase, reason, refusal, switches } = match protection {
+            Protection::NoBackup => return Failover::default(),
+            Protection::Unprotected => return Failover { protection: 1, ..Failover::default() },
+            Protection::Protected(failover) => failover,
+        };
+        let state = match phase {
+            FailoverPhase::Default => 0,
+            FailoverPhase::Moving => 1,
+            FailoverPhase::Fallback => 2,
+            FailoverPhase::WaitSignaled => 3,
+            FailoverPhase::WaitDrained => 4,
+            FailoverPhase::Failed => 5,
+        };
+        let reason = match reason {
+            None => 0,
+            Some(FailoverReason::Retries) => 1,
+            Some(FailoverReason::Port) => 2,
+            Some(FailoverReason::Peer) => 3,
+        };
+        let refusal = match refusal {
+            None => 0,
+            Some(FailoverRefusal::Unsafe) => 1,
+            Some(FailoverRefusal::BothSides) => 2,
+            Some(FailoverRefusal::Peer) => 3,
+            Some(FailoverRefusal::Silence) => 4,
+            Some(FailoverRefusal::Lie) => 5,
+            Some(FailoverRefusal::Key) => 6,
+        };
+        Failover { protection: 2, state, reason, refusal, switches, reserved: 0 }
+    }
 }
 
 /// `struct softnicdv_counter`.
@@ -84,7 +139,10 @@ fn transport(qp_type: c_int) -> Option<&'static str> {
 }
 
 /// `softnicdv_query_qp`.
-pub(crate) extern "C" fn query_qp(qp: &Qp, attr: &mut softnicdv_qp_attr) -> c_int {
+///
+/// # Safety
+/// `attr` is a struct of this kind, as far as its mask says.
+pub(crate) unsafe extern "C" fn query_qp(qp: &Qp, attr: *mut softnicdv_qp_attr) -> c_int {
     if let Err(Errno(e)) = qp.ours.made_in.check() {
         return e;
     }
@@ -97,7 +155,17 @@ pub(crate) extern "C" fn query_qp(qp: &Qp, attr: &mut softnicdv_qp_attr) -> c_in
     };
     let transport = transport.as_bytes();
     name[..transport.len()].copy_from_slice(transport);
-    *attr = softnicdv_qp_attr { comp_mask: 0, transport: name };
+    // SAFETY: these two are in every struct, by the contract. No reference is made to the whole: the rest need not be there.
+    let asked = unsafe {
+        (&raw mut (*attr).transport).write(name);
+        (&raw const (*attr).comp_mask).read() & SOFTNICDV_QP_ATTR_FAILOVER
+    };
+    if asked != 0 {
+        // SAFETY: the program that asks for it has it.
+        unsafe { (&raw mut (*attr).failover).write(MaybeUninit::new(qp.ours.qp.protection().into())) };
+    }
+    // SAFETY: as above.
+    unsafe { (&raw mut (*attr).comp_mask).write(asked) };
     0
 }
 

@@ -35,7 +35,7 @@ static void connect_as(struct end e[2], enum ibv_qp_type type, const char *wishe
 		e[i].qp = MADE(make(&e[i], type, wishes[i]));
 	connect_with(e, ALL_RIGHTS, USUAL);
 	for (int i = 0; i < 2; i++) {
-		struct softnicdv_qp_attr attr;
+		struct softnicdv_qp_attr attr = {.comp_mask = 0};
 		uint64_t begin = now_ms();
 		do {
 			OK(query(e[i].qp, &attr));

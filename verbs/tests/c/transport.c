@@ -29,10 +29,12 @@ static struct ibv_qp *make(struct end *e, enum ibv_qp_type type, const char *tra
 // Waits until that is spoken: what comes late from the peer changes silence into an answer.
 static void speaks(struct ibv_qp *qp, const char *must)
 {
-	struct softnicdv_qp_attr attr;
+	struct softnicdv_qp_attr attr = {.comp_mask = SOFTNICDV_QP_ATTR_FAILOVER};
 	uint64_t begin = now_ms();
 	do {
 		OK(query(qp, &attr));
+		// There is no backup here: tests/c/failover.c has one.
+		EQ(attr.protection, SOFTNICDV_PROTECTION_NONE);
 		if (now_ms() - begin > LIMIT_MS)
 			FAIL("it speaks `%s`, not `%s`", attr.transport, must);
 		usleep(1000);
