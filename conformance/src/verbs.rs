@@ -33,6 +33,7 @@ use crate::guest::{Error, catch_interrupts, create_folder, interrupted};
 use crate::steps::Outcome;
 use crate::tshark::Scratch;
 use crate::{programs, setup};
+pub use failed_over::{FailoverOptions, run_failover, run_failover_short};
 use report::{Report, Row};
 
 /// What to run.
@@ -70,17 +71,6 @@ pub struct Options {
     /// Write the table of results into docs/verbs-programs.md
     #[arg(long, requires = "all")]
     write_docs: bool,
-}
-
-/// Which scenarios of failover run.
-#[derive(Debug, clap::Args)]
-pub struct FailoverOptions {
-    /// Only those whose names have one of these in them, as in ib_send_bw or responder
-    #[arg(value_name = "PART")]
-    parts: Vec<String>,
-    /// Show what programs print even if all is well
-    #[arg(long, short)]
-    verbose: bool,
 }
 
 /// One test.
@@ -139,6 +129,7 @@ impl Test {
             Test::Pair(case) | Test::Host(case) => case.short,
             Test::Rxe(case, _) | Test::Shared(case, _) => case.short,
             Test::Mpi(test) => test.short,
+            // They are a layer of their own.
             Test::FailedOver(_) => false,
         }
     }
@@ -158,7 +149,7 @@ impl Test {
         };
         let authenticated = authenticated::Client::ALL.into_iter().map(Test::Authenticated);
         let more = mpi.chain(killed).chain([Test::Recorded, Test::Summarised, Test::Described]).chain(authenticated);
-        let more = more.chain(failed_over::Scenario::all().map(Test::FailedOver));
+        let more = more.chain(failed_over::Scenario::all().into_iter().map(Test::FailedOver));
         Ok(c.chain(pair).chain(host).chain(shared).chain(more).chain(tools::rxe().into_iter().flat_map(both)).collect())
     }
 }
@@ -241,26 +232,6 @@ pub fn run(options: &Options) -> Result<(), String> {
     }
 }
 
-/// What `cargo xtask shift` runs: failover under programs.
-pub fn run_failover(options: &FailoverOptions) -> Result<(), String> {
-    println!("{}", setup::install(&setup::VERBS)?);
-    let build = ["build", "--locked", "-p", "softnic", "-p", "softnic-verbs"];
-    let bench = Bench::with(programs::build_one("softnic", &build)?, options.verbose)?;
-    let has = |test: &Test| options.parts.is_empty() || options.parts.iter().any(|part| test.name().contains(part));
-    let tests: Vec<Test> = failed_over::Scenario::all().map(Test::FailedOver).filter(has).collect();
-    if tests.is_empty() {
-        return Err(
-            "no scenario has that in its name: ib_write_bw, ib_send_bw, ib_read_bw; initiator, responder".into()
-        );
-    }
-    let report = run_tests(&tests, &bench).map_err(|e| e.to_string())?;
-    println!("\n{}", report.text());
-    match report.failed().count() {
-        0 => Ok(()),
-        n => Err(format!("{n} of {} scenarios failed", report.len())),
-    }
-}
-
 /// The tests whose names begin so, part by part.
 fn named(all: &[Test], names: &[String]) -> Result<Vec<Test>, String> {
     let begins = |test: &Test, name: &str| test.name() == name || test.name().starts_with(&format!("{name}/"));
@@ -280,7 +251,12 @@ pub fn run_short() -> Outcome {
         let tests: Vec<Test> = Test::all()?.into_iter().filter(Test::is_short).collect();
         run_tests(&tests, &Bench::new(false, false)?).map_err(|e| e.to_string())
     };
-    match run() {
+    as_layer(run())
+}
+
+/// What a layer of tests says of what ran.
+fn as_layer(ran: Result<Report, String>) -> Outcome {
+    match ran {
         Ok(report) => {
             println!("\n{}", report.text());
             let failed: Vec<&str> = report.failed().collect();
@@ -298,7 +274,7 @@ fn run_tests(tests: &[Test], bench: &Bench) -> Result<Report, Error> {
     catch_interrupts();
     let mut report = Report::default();
     let (mut pair, mut host, mut peer) = (Lazy::default(), Lazy::default(), Lazy::default());
-    let (mut shared, mut paths, mut mpi) = (Lazy::default(), Lazy::default(), mpi::Mpi::new(bench));
+    let (mut shared, mut mpi) = (Lazy::default(), mpi::Mpi::new(bench));
     for (n, test) in (1..).zip(tests) {
         if interrupted() {
             println!("\n{}", report.text());
@@ -320,9 +296,7 @@ fn run_tests(tests: &[Test], bench: &Bench) -> Result<Report, Error> {
             Test::Authenticated(client) => {
                 pair.with(|| pair::Pair::new(bench), |pair| authenticated::run(*client, bench, pair))
             }
-            Test::FailedOver(scenario) => {
-                paths.with(|| failed_over::TwoPaths::new(bench), |paths| paths.run(*scenario))
-            }
+            Test::FailedOver(scenario) => scenario.run(bench),
             Test::Rxe(case, softnic) => peer.with(|| rxe::Peer::boot(bench), |peer| peer.run(case, *softnic)),
         };
         let mut verdict = once();

@@ -137,11 +137,14 @@ enum Command {
   cargo xtask verbs --all --write-docs
   cargo xtask verbs --offsets > offsets.txt")]
     Verbs(verbs::Options),
-    /// Take the link away from under perftest on softnic, whose device has a backup, and give it back: it must not notice
+    /// Take the path away from under programs on softnic, whose device has a backup, and give it back: they must not notice
     ///
-    /// Needs root, for network namespaces and AF_XDP. Writes, sends and reads, each with the link of the initiator and of the responder.
+    /// Needs root, for network namespaces and AF_XDP. Links that go down, flap, or lose one way only, interfaces that are deleted, peers
+    /// without a backup: see docs/failover.md.
     #[command(after_help = "Examples:
   cargo xtask shift
+  cargo xtask shift --all
+  cargo xtask shift --list
   cargo xtask shift ib_send_bw -v")]
     Shift(verbs::FailoverOptions),
     /// Run rdma-core's own tests of libibverbs (pyverbs) on softnic, over loopback queue pairs of one device

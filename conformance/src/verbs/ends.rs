@@ -236,6 +236,11 @@ impl OnSoftnic {
         }
     }
 
+    /// Whether something was started whose end nobody has seen.
+    pub(super) fn runs(&self) -> bool {
+        self.child.is_some()
+    }
+
     /// What was printed by what runs, or ran last.
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.output).unwrap_or_default()).into_owned()

@@ -132,7 +132,7 @@ pub(super) fn alone(case: &Case, ended: &Ended, address: &str) -> Result<(), Str
 }
 
 /// The rows of perftest's table: lines of numbers alone.
-fn rows(text: &str) -> Vec<Vec<f64>> {
+pub(super) fn rows(text: &str) -> Vec<Vec<f64>> {
     let row = |line: &str| line.split_whitespace().map(|word| word.parse().ok()).collect::<Option<Vec<f64>>>();
     text.lines().filter_map(row).filter(|row| row.len() >= 4).collect()
 }

@@ -1,0 +1,66 @@
+//! Scenarios of perftest: every way to fail, under writes, sends and reads.
+
+use super::scenario::{Expected, Scenario, Trouble, Whose};
+use crate::verbs::tools::{Case, Prints, case};
+
+const PROGRAMS: [&str; 3] = ["ib_write_bw", "ib_send_bw", "ib_read_bw"];
+/// For so many seconds: their exit codes count.
+const SOME_SECONDS: &str = "-s 65536 -D 10";
+/// Until they are ended: each second they say how fast they are.
+const ENDLESS: &str = "-s 65536 -D 1 --run_infinitely";
+
+fn endless(program: &'static str, short: bool) -> Case {
+    case(program, ENDLESS, Prints::OneRow, short)
+}
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    let mut all = Vec::new();
+    for (program, whose) in PROGRAMS.iter().flat_map(|&program| Whose::BOTH.map(|whose| (program, whose))) {
+        // With its exit code: one of them in every run.
+        let short = program == "ib_send_bw" && whose == Whose::Initiator;
+        all.push(Scenario::new(case(program, SOME_SECONDS, Prints::OneRow, short), Trouble::Down(whose)));
+        all.push(Scenario::new(endless(program, false), Trouble::Down(whose)));
+        all.push(Scenario::new(endless(program, false), Trouble::Flapping(whose)));
+        all.push(Scenario::new(endless(program, false), Trouble::Deleted(whose)));
+    }
+    for program in PROGRAMS {
+        let short = program == "ib_write_bw";
+        all.push(Scenario::new(endless(program, short), Trouble::Wire("down=0s+1h")));
+        all.push(Scenario::new(endless(program, false), Trouble::Wire("ab.loss=1")));
+        all.push(Scenario::new(endless(program, false), Trouble::Wire("ba.loss=1")));
+        all.push(Scenario::new(endless(program, false), Trouble::Wire("stall=0s+3s")));
+        all.push(Scenario::new(endless(program, false), Trouble::DownAtBoth));
+        all.push(Scenario::new(endless(program, program == "ib_read_bw"), Trouble::BothDeleted));
+        for (whose, fault) in
+            Whose::BOTH.iter().flat_map(|&w| ["down=8s+3s", "rx.down=8s+3s", "stall=8s+3s"].map(|f| (w, f)))
+        {
+            all.push(Scenario::new(endless(program, false), Trouble::Nic(whose, fault)));
+        }
+    }
+    all.push(Scenario::new(
+        case("ib_write_bw", "-q 1000 -s 4096 -t 8 -D 1 --run_infinitely", Prints::OneRow, false),
+        Trouble::Wire("down=0s+1h"),
+    ));
+    // It compares what came.
+    all.push(Scenario::new(
+        case("ibv_rc_pingpong", "-c -s 65536 -n 20000", Prints::PingPong, false),
+        Trouble::Down(Whose::Initiator),
+    ));
+    all.extend(unprotected());
+    all
+}
+
+/// A peer without a backup.
+fn unprotected() -> Vec<Scenario> {
+    const WHY: &str = "the peer has no backup";
+    let plain = |backups, trouble, expected| Scenario {
+        backups,
+        expected,
+        ..Scenario::new(endless("ib_write_bw", false), trouble)
+    };
+    vec![
+        plain([false, true], Trouble::Nothing, Expected::Unprotected(WHY)),
+        plain([true, false], Trouble::Nothing, Expected::Unprotected(WHY)),
+        plain([false, true], Trouble::Wire("down=0s+1h"), Expected::Ends(WHY)),
+    ]
+}
