@@ -64,6 +64,7 @@ const STEPS: &[Step] = &[
     Step::new("a switch among two Soft-RoCE and a softnic", switch::run_as_layer),
     Step::new("VLAN and an older kernel", guest_tests::run_short),
     Step::new("verbs programs", verbs::run_short),
+    Step::new("failover under programs", verbs::run_failover_short),
     Step::new("rdma-core's own tests", pyverbs::run_as_layer),
     Step::long("table of goodput, all seeds", || shell(&[&GOODPUT_TABLE[..], &["--", "sr", "--all"]].concat())),
     Step::long("miri", miri),

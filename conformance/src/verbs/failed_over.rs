@@ -4,6 +4,8 @@
 
 mod course;
 mod hosts;
+mod measure;
+mod peers;
 mod perftest;
 mod scenario;
 
@@ -12,6 +14,7 @@ use crate::guest::Error;
 use crate::steps::Outcome;
 use crate::{programs, setup};
 pub(super) use scenario::Scenario;
+use scenario::Trouble;
 
 /// Which scenarios of failover run.
 #[derive(Debug, clap::Args)]
@@ -25,6 +28,15 @@ pub struct FailoverOptions {
     /// List the scenarios instead of running them; those of every test run have a star
     #[arg(long)]
     list: bool,
+    /// So many fallbacks of `softnic perf`, one after the other, and how long they took; half of them must take less than 10 ms
+    #[arg(long, value_name = "N", conflicts_with_all = ["parts", "all", "list"], value_parser = clap::value_parser!(u32).range(1..))]
+    fallbacks: Option<u32>,
+    /// Rates of `softnic perf` and ib_write_bw with a backup that is not needed and without one, in turns, and their ratio
+    #[arg(long, conflicts_with_all = ["parts", "all", "list", "fallbacks"])]
+    cost: bool,
+    /// The optimised build, as users have it, which takes minutes to build; --cost always takes it
+    #[arg(long)]
+    release: bool,
     /// Show what programs print even if all is well
     #[arg(long, short)]
     verbose: bool,
@@ -33,11 +45,14 @@ pub struct FailoverOptions {
 impl Scenario {
     /// The tables of all kinds of programs.
     pub(super) fn all() -> Vec<Scenario> {
-        perftest::scenarios()
+        [perftest::scenarios(), peers::scenarios()].concat()
     }
 
     /// Runs it, between hosts of its own.
     pub(super) fn run(&self, bench: &Bench) -> Result<(), Error> {
+        if self.trouble == Trouble::SoftRoce {
+            return peers::run_with_soft_roce(&self.case, bench);
+        }
         let said = course::run(self, bench)?;
         if !said.is_empty() {
             println!("shift: {}: {said}", self.name());
@@ -48,6 +63,13 @@ impl Scenario {
 
 /// The command.
 pub fn run_failover(options: &FailoverOptions) -> Result<(), String> {
+    if let Some(count) = options.fallbacks {
+        let bench = built(options)?;
+        return measure::fallbacks(&bench, count as usize).map_err(|e| e.to_string());
+    }
+    if options.cost {
+        return measure::cost(&built(options)?).map_err(|e| e.to_string());
+    }
     let chosen = |scenario: &Scenario| match &options.parts[..] {
         [] => options.all || options.list || scenario.is_short(),
         parts => parts.iter().any(|part| scenario.name().contains(part)),
@@ -60,9 +82,8 @@ pub fn run_failover(options: &FailoverOptions) -> Result<(), String> {
         scenarios.iter().for_each(|s| println!("{} {}", if s.is_short() { "*" } else { " " }, s.name()));
         return Ok(());
     }
-    println!("{}", setup::install(&setup::VERBS)?);
     let tests: Vec<Test> = scenarios.into_iter().map(Test::FailedOver).collect();
-    let report = run_tests(&tests, &built(options.verbose)?).map_err(|e| e.to_string())?;
+    let report = run_tests(&tests, &built(options)?).map_err(|e| e.to_string())?;
     println!("\n{}", report.text());
     match report.failed().count() {
         0 => Ok(()),
@@ -70,9 +91,12 @@ pub fn run_failover(options: &FailoverOptions) -> Result<(), String> {
     }
 }
 
-fn built(verbose: bool) -> Result<Bench, String> {
-    let build = ["build", "--locked", "-p", "softnic", "-p", "softnic-verbs"];
-    Bench::with(programs::build_one("softnic", &build)?, verbose)
+/// What scenarios run with: as it is built for people, without what tests of the library alone need.
+fn built(options: &FailoverOptions) -> Result<Bench, String> {
+    println!("{}", setup::install(&setup::VERBS)?);
+    let release: &[&str] = if options.release || options.cost { &["--release"] } else { &[] };
+    let words = [&["build", "--locked", "-p", "softnic", "-p", "softnic-verbs"], release].concat();
+    Bench::with(programs::build_one("softnic", &words)?, options.verbose)
 }
 
 /// The short set as a layer of tests.

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::ends::{End, told};
 use super::pair::Pair;
 use super::tools::{Case, Prints, case};
-use crate::guest::Error;
+use crate::guest::{Error, Space};
 
 /// The kernel takes a moment to take an interface back.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -51,7 +51,7 @@ pub(super) fn run(victim: Victim, pair: &mut Pair) -> Result<(), Error> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    if !link(pair)?.contains("xdp") {
+    if !link(&pair.spaces[0], pair.server_interface())?.contains("xdp") {
         pair.server.stop()?;
         return wrong("the interface has no XDP program while the device is open: this test would find nothing".into());
     }
@@ -67,7 +67,8 @@ pub(super) fn run(victim: Victim, pair: &mut Pair) -> Result<(), Error> {
         ));
     }
     let begin = Instant::now();
-    while let Some(left) = left_behind(pair, program)? {
+    let (space, interface) = (&pair.spaces[0], pair.server_interface());
+    while let Some(left) = left_behind(space, &[interface], program)? {
         if begin.elapsed() > LIMIT {
             return wrong(left);
         }
@@ -77,27 +78,30 @@ pub(super) fn run(victim: Victim, pair: &mut Pair) -> Result<(), Error> {
     pair.run(&SERVER)
 }
 
-fn child_of(pid: u32) -> Option<u32> {
+/// The first child of a process: of `softnic run`, the program.
+pub(super) fn child_of(pid: u32) -> Option<u32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     children.split_whitespace().next()?.parse().ok()
 }
 
-/// What `ip` says of the server's interface.
-fn link(pair: &Pair) -> Result<String, Error> {
-    let words = ["-n", pair.spaces[0].name(), "-details", "link", "show", "dev", pair.server_interface()];
+/// What `ip` says of an interface.
+fn link(space: &Space, interface: &str) -> Result<String, Error> {
+    let words = ["-n", space.name(), "-details", "link", "show", "dev", interface];
     let output = Command::new("ip").args(words).output().map_err(|e| Error::Failed(format!("ip: {e}")))?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The first thing that a killed program left, if it left any.
-fn left_behind(pair: &Pair, program: u32) -> Result<Option<String>, Error> {
+/// The first thing that a killed program left at these interfaces of its host, if it left any.
+pub(super) fn left_behind(space: &Space, interfaces: &[&str], program: u32) -> Result<Option<String>, Error> {
     if fs::read_to_string(format!("/proc/{program}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
         return Ok(Some("the program lives on".into()));
     }
-    if link(pair)?.contains("xdp") {
-        return Ok(Some("an XDP program is left on the interface".into()));
+    for interface in interfaces {
+        if link(space, interface)?.contains("xdp") {
+            return Ok(Some(format!("an XDP program is left on {interface}")));
+        }
     }
-    let sockets = pair.spaces[0].inside(|| {
+    let sockets = space.inside(|| {
         let read = |name: &str| fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default();
         Ok(read("unix").lines().filter(|line| line.contains("softnic")).count())
     })?;

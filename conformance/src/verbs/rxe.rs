@@ -40,7 +40,7 @@ impl Softnic {
 pub(super) struct Peer {
     ours: OnSoftnic,
     theirs: OnRxe,
-    _space: Space,
+    space: Space,
     pub(super) kernel: String,
 }
 
@@ -62,7 +62,22 @@ impl Peer {
         let mut theirs = OnRxe { guest, address: THEIR_ADDRESS.into(), text: String::new() };
         let kernel = theirs.call(json!({"do": "kernel"}))?.as_str().unwrap_or("?").to_owned();
         let ours = OnSoftnic::new(bench, &space, TAP, OUR_ADDRESS);
-        Ok(Peer { ours, theirs, _space: space, kernel })
+        Ok(Peer { ours, theirs, space, kernel })
+    }
+
+    /// Gives our end a backup, with nobody behind it.
+    pub(super) fn add_backup(&mut self) -> Result<(), Error> {
+        self.space.ip("link add snbackup0 type veth peer name snbackup1")?;
+        self.space.ip("address add 10.36.0.1/24 dev snbackup0")?;
+        self.space.ip(&format!("link set snbackup0 mtu {MTU} up"))?;
+        self.space.ip(&format!("link set snbackup1 mtu {MTU} up"))?;
+        self.ours.backup = Some("afxdp:snbackup0".into());
+        Ok(())
+    }
+
+    /// What our end printed last.
+    pub(super) fn text(&self) -> String {
+        self.ours.text()
     }
 
     /// Runs a case.

@@ -2,14 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::hosts::{Hosts, inside};
-use super::scenario::{Expected, Scenario};
+use super::hosts::{BACKUP, DEVICE, Hosts, inside};
+use super::scenario::{Expected, Scenario, Trouble, Whose};
 use crate::guest::{Error, interrupted};
 use crate::verbs::Bench;
 use crate::verbs::ends::{End, OnSoftnic, told};
 use crate::verbs::judge::{self, Ended};
+use crate::verbs::killed;
 
 /// How long a step may take.
 const LIMIT: Duration = Duration::from_secs(40);
@@ -27,8 +29,8 @@ const NAMES: [&str; 2] = ["server", "client"];
 
 /// Runs a scenario; what it says of rates.
 pub(super) fn run(scenario: &Scenario, bench: &Bench) -> Result<String, Error> {
-    let hosts = Hosts::new(bench, scenario)?;
-    let mut course = Course { scenario, bench, hosts, ended: [None, None] };
+    let hosts = Hosts::new(bench, scenario.trouble.middle(), scenario.backups)?;
+    let mut course = Course { scenario, bench, hosts, launchers: [None; 2], ended: [None, None] };
     let done = course.take();
     // Whichever of them runs; what they print when they are ended counts for nothing.
     let texts = course.texts();
@@ -51,6 +53,8 @@ struct Course<'a> {
     scenario: &'a Scenario,
     bench: &'a Bench,
     hosts: Hosts,
+    /// The processes of `softnic run`.
+    launchers: [Option<u32>; 2],
     ended: [Option<Ended>; 2],
 }
 
@@ -59,9 +63,12 @@ impl Course<'_> {
         self.begin()?;
         match self.scenario.expected {
             Expected::Unprotected(why) | Expected::Ends(why) => return self.without_backup(why),
-            Expected::Returns | Expected::Stays => {}
+            Expected::Returns | Expected::Stays | Expected::SurvivorEnds => {}
         }
-        self.until("the connection has a backup at both ends", Course::is_protected)?;
+        self.until("the connection has a backup at both ends", Self::is_protected)?;
+        if let Trouble::Killed(whose, ms) = self.scenario.trouble {
+            return self.with_a_kill(whose, Duration::from_millis(ms));
+        }
         let begins = self.rows_more(2)?;
         let lasts = self.hosts.fail(self.scenario.trouble)?;
         self.until("both ends go on by the backup", |c| Ok(c.texts().iter().all(|text| text.contains(LEFT))))?;
@@ -100,7 +107,8 @@ impl Course<'_> {
         let words = case.words("softnic0", 0, server);
         // Lines as they come, not when there are many.
         let words: Vec<String> = ["stdbuf".into(), "-oL".into()].into_iter().chain(words).collect();
-        self.hosts.ends[n].spawn([case.transport, fault], &words).map(drop)
+        self.launchers[n] = Some(self.hosts.ends[n].spawn([case.transport, fault], &words)?);
+        Ok(())
     }
 
     /// A peer has no backup: one line says so, and the program does as it does without.
@@ -137,6 +145,30 @@ impl Course<'_> {
             true => Err(Error::Failed("a connection without a backup goes on by it".into())),
             false => Ok(String::new()),
         }
+    }
+
+    /// One end is killed in the middle of a failover: the other one ends, and of the first nothing is left.
+    fn with_a_kill(&mut self, whose: Whose, after: Duration) -> Result<String, Error> {
+        self.rows_more(1)?;
+        let (victim, survivor) = (whose.index(), whose.other().index());
+        let program = self.launchers[victim].and_then(killed::child_of);
+        let Some(program) = program else { return Err(Error::Failed("`softnic run` has no child".into())) };
+        self.hosts.fail(self.scenario.trouble)?;
+        std::thread::sleep(after);
+        let _ = Pid::from_raw(program as i32).map(|pid| kill_process(pid, Signal::KILL));
+        let begin = Instant::now();
+        while self.ended.iter().any(Option::is_none) {
+            self.look()?;
+            self.in_time(begin, &format!("the {} ends after its peer", NAMES[survivor]))?;
+        }
+        if self.texts()[survivor].contains("panicked") {
+            return Err(Error::Failed(format!("the {} panics", NAMES[survivor])));
+        }
+        let left = || killed::left_behind(&self.hosts.spaces[victim], &[DEVICE, BACKUP], program);
+        while let Some(left) = left()? {
+            self.in_time(begin, &format!("nothing is left behind: {left}"))?;
+        }
+        Ok(String::new())
     }
 
     /// The end: by itself, or after some more rows.

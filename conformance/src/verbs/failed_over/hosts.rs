@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::scenario::{Middle, Scenario, Trouble};
+use super::scenario::{Middle, Trouble};
 use crate::guest::{Error, Space, failed};
 use crate::verbs::Bench;
 use crate::verbs::ends::OnSoftnic;
 
 /// Of each host: the device, its backup, and what programs' own connections go by.
-const INTERFACES: [&str; 3] = ["eth0", "eth1", "eth2"];
+const INTERFACES: [&str; 3] = [DEVICE, BACKUP, "eth2"];
+pub(super) const DEVICE: &str = "eth0";
+pub(super) const BACKUP: &str = "eth1";
 /// Of the namespace in the middle: towards the server, and towards the client.
 const IN_THE_MIDDLE: [&str; 2] = ["m0", "m1"];
 /// How often a link flaps, and how long it is down or up each time.
@@ -30,9 +32,9 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    pub(super) fn new(bench: &Bench, scenario: &Scenario) -> Result<Hosts, Error> {
+    pub(super) fn new(bench: &Bench, between: Middle, backups: [bool; 2]) -> Result<Hosts, Error> {
         let spaces = [Space::new("shift-a")?, Space::new("shift-b")?];
-        let middle = match scenario.trouble.middle() {
+        let middle = match between {
             Middle::Cable => None,
             Middle::Bridge | Middle::Wire => Some(Space::new("shift-m")?),
         };
@@ -49,7 +51,7 @@ impl Hosts {
                 space.ip(&format!("link set {interface} up"))?;
             }
         }
-        let wire = match (&middle, scenario.trouble.middle()) {
+        let wire = match (&middle, between) {
             (Some(middle), Middle::Wire) => Some(Wire::start(bench, middle)?),
             (Some(middle), _) => {
                 middle.ip("link add br0 type bridge forward_delay 0 stp_state 0")?;
@@ -61,8 +63,8 @@ impl Hosts {
         };
         let end = |n: usize, name: &str| {
             let mut end = OnSoftnic::new(bench, &spaces[n], name, &format!("10.79.2.{}", n + 1));
-            end.device = format!("afxdp:{}", INTERFACES[0]);
-            end.backup = scenario.backups[n].then(|| format!("afxdp:{}", INTERFACES[1]));
+            end.device = format!("afxdp:{DEVICE}");
+            end.backup = backups[n].then(|| format!("afxdp:{BACKUP}"));
             end
         };
         let ends = [end(0, "shift-server"), end(1, "shift-client")];
@@ -71,14 +73,13 @@ impl Hosts {
 
     /// Has the trouble begin. `true` if it goes on until [`Hosts::mend`].
     pub(super) fn fail(&self, trouble: Trouble) -> Result<bool, Error> {
-        let device = INTERFACES[0];
-        let down = |n: usize| self.spaces[n].ip(&format!("link set {device} down"));
+        let down = |n: usize| self.spaces[n].ip(&format!("link set {DEVICE} down"));
         match trouble {
-            Trouble::Nothing | Trouble::Nic(..) => return Ok(false),
-            Trouble::Down(whose) => down(whose.index())?,
+            Trouble::Nothing | Trouble::SoftRoce | Trouble::Nic(..) => return Ok(false),
+            Trouble::Down(whose) | Trouble::Killed(whose, _) => down(whose.index())?,
             Trouble::DownAtBoth => (0..2).try_for_each(down)?,
-            Trouble::Deleted(whose) => self.spaces[whose.index()].ip(&format!("link del {device}"))?,
-            Trouble::BothDeleted => self.spaces[0].ip(&format!("link del {device}"))?,
+            Trouble::Deleted(whose) => self.spaces[whose.index()].ip(&format!("link del {DEVICE}"))?,
+            Trouble::BothDeleted => self.spaces[0].ip(&format!("link del {DEVICE}"))?,
             Trouble::Wire(spec) => self.set_wire(spec)?,
             Trouble::Flapping(whose) => {
                 for _ in 0..FLAPS {
@@ -95,12 +96,13 @@ impl Hosts {
 
     /// Ends the trouble.
     pub(super) fn mend(&self, trouble: Trouble) -> Result<(), Error> {
-        let up = |n: usize| self.spaces[n].ip(&format!("link set {} up", INTERFACES[0]));
+        let up = |n: usize| self.spaces[n].ip(&format!("link set {DEVICE} up"));
         match trouble {
-            Trouble::Down(whose) | Trouble::Flapping(whose) => up(whose.index()),
+            Trouble::Down(whose) | Trouble::Flapping(whose) | Trouble::Killed(whose, _) => up(whose.index()),
             Trouble::DownAtBoth => (0..2).try_for_each(up),
             Trouble::Wire(_) => self.set_wire(""),
-            Trouble::Nothing | Trouble::Nic(..) | Trouble::Deleted(_) | Trouble::BothDeleted => Ok(()),
+            Trouble::Nothing | Trouble::SoftRoce | Trouble::Nic(..) => Ok(()),
+            Trouble::Deleted(_) | Trouble::BothDeleted => Ok(()),
         }
     }
 

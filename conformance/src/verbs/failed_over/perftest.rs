@@ -1,6 +1,6 @@
 //! Scenarios of perftest: every way to fail, under writes, sends and reads.
 
-use super::scenario::{Expected, Scenario, Trouble, Whose};
+use super::scenario::{Scenario, Trouble, Whose};
 use crate::verbs::tools::{Case, Prints, case};
 
 const PROGRAMS: [&str; 3] = ["ib_write_bw", "ib_send_bw", "ib_read_bw"];
@@ -41,26 +41,16 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         case("ib_write_bw", "-q 1000 -s 4096 -t 8 -D 1 --run_infinitely", Prints::OneRow, false),
         Trouble::Wire("down=0s+1h"),
     ));
+    // Before, within and after the handshake. The survivor of writes hears of the end by its own connection.
+    for ms in [0, 5, 20, 200] {
+        for whose in Whose::BOTH {
+            all.push(Scenario::new(endless("ib_write_bw", false), Trouble::Killed(whose, ms)));
+        }
+    }
     // It compares what came.
     all.push(Scenario::new(
         case("ibv_rc_pingpong", "-c -s 65536 -n 20000", Prints::PingPong, false),
         Trouble::Down(Whose::Initiator),
     ));
-    all.extend(unprotected());
     all
-}
-
-/// A peer without a backup.
-fn unprotected() -> Vec<Scenario> {
-    const WHY: &str = "the peer has no backup";
-    let plain = |backups, trouble, expected| Scenario {
-        backups,
-        expected,
-        ..Scenario::new(endless("ib_write_bw", false), trouble)
-    };
-    vec![
-        plain([false, true], Trouble::Nothing, Expected::Unprotected(WHY)),
-        plain([true, false], Trouble::Nothing, Expected::Unprotected(WHY)),
-        plain([false, true], Trouble::Wire("down=0s+1h"), Expected::Ends(WHY)),
-    ]
 }

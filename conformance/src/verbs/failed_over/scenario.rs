@@ -19,6 +19,13 @@ impl Whose {
         }
     }
 
+    pub(super) fn other(self) -> Whose {
+        match self {
+            Whose::Initiator => Whose::Responder,
+            Whose::Responder => Whose::Initiator,
+        }
+    }
+
     /// Its place in pairs of server and client.
     pub(super) fn index(self) -> usize {
         match self {
@@ -32,6 +39,8 @@ impl Whose {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trouble {
     Nothing,
+    /// The same, and the peer is Linux Soft-RoCE in a virtual machine.
+    SoftRoce,
     /// `ip link set down`, later `up`. Of a veth pair both ends lose the carrier.
     Down(Whose),
     /// The same at both hosts at once, with a bridge between them.
@@ -44,6 +53,8 @@ pub(super) enum Trouble {
     BothDeleted,
     /// `softnic wire` in the middle gets these faults for a while. The links stay up, so only retries tell.
     Wire(&'static str),
+    /// The link of one end goes down, and its program is killed so many milliseconds later.
+    Killed(Whose, u64),
     /// Faults of the device of one end, with their times, as `softnic run --fault` has them.
     Nic(Whose, &'static str),
 }
@@ -52,12 +63,14 @@ impl Trouble {
     pub(super) fn name(self) -> String {
         match self {
             Trouble::Nothing => "nothing fails".into(),
+            Trouble::SoftRoce => "with Linux Soft-RoCE".into(),
             Trouble::Down(whose) => format!("link of the {}", whose.name()),
             Trouble::DownAtBoth => "links of both at once".into(),
             Trouble::Flapping(whose) => format!("flapping link of the {}", whose.name()),
             Trouble::Deleted(whose) => format!("interface of the {} deleted", whose.name()),
             Trouble::BothDeleted => "interfaces of both deleted".into(),
             Trouble::Wire(spec) => format!("wire with {spec}"),
+            Trouble::Killed(whose, ms) => format!("{} killed {ms} ms after its link", whose.name()),
             Trouble::Nic(whose, spec) => format!("{spec} at the {}", whose.name()),
         }
     }
@@ -94,6 +107,8 @@ pub(super) enum Expected {
     Unprotected(&'static str),
     /// The same, and the program ends in the error that it has without a backup.
     Ends(&'static str),
+    /// The other end ends, too, in whatever way, and nothing is left of the one that was killed.
+    SurvivorEnds,
 }
 
 /// A program, and what happens to it.
@@ -112,6 +127,7 @@ impl Scenario {
     pub(super) fn new(case: Case, trouble: Trouble) -> Scenario {
         let expected = match trouble {
             Trouble::Deleted(_) | Trouble::BothDeleted => Expected::Stays,
+            Trouble::Killed(..) => Expected::SurvivorEnds,
             _ => Expected::Returns,
         };
         Scenario { case, trouble, expected, backups: [true; 2] }

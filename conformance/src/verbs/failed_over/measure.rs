@@ -1,0 +1,124 @@
+//! `cargo xtask shift --fallbacks N` and `--cost`: how long connections take to go on, and what a backup costs that is not needed.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::hosts::{BACKUP, DEVICE, Hosts};
+use super::scenario::Middle;
+use crate::guest::{Error, catch_interrupts, interrupted};
+use crate::verbs::Bench;
+use crate::verbs::ends::{self, End, OnSoftnic, told};
+use crate::verbs::judge::{self, Ended};
+use crate::verbs::tools::{Case, Prints, case};
+
+/// How long a run may take.
+const LIMIT: Duration = Duration::from_secs(60);
+/// What `softnic perf` does while its path fails. An ACK timeout of 1 ms: what is measured begins when the retries are used up.
+const FALLBACK: &str = "send_bw --size 4K --duration 2 --timeout 8 --verify --json --fault down=1s+1h";
+/// What a backup must not make slower, by `softnic perf` and by perftest.
+const COST: &str = "write_bw --size 64K --duration 2 --interval 0 --json";
+const PERFTEST: Case = case("ib_write_bw", "-s 65536 -D 2", Prints::OneRow, false);
+/// How often each is measured, in turns; the best counts.
+const ROUNDS: usize = 7;
+/// What the goal is for fallbacks, and for rates with a backup in parts of those without.
+const MOST: Duration = Duration::from_millis(10);
+const LEAST: f64 = 0.99;
+
+/// One fallback of a connection of its own after the other: the distribution of what they took.
+pub(super) fn fallbacks(bench: &Bench, count: usize) -> Result<(), Error> {
+    catch_interrupts();
+    let mut hosts = Hosts::new(bench, Middle::Cable, [true; 2])?;
+    let mut took = Vec::new();
+    for n in 1..=count {
+        let report = perf(&mut hosts, bench, FALLBACK)?;
+        let failover = &report["failover"];
+        match (failover["failovers"].as_u64(), failover["fallback_us"]["max"].as_f64()) {
+            (Some(1), Some(us)) => took.push(us),
+            _ => {
+                return Err(Error::Failed(format!(
+                    "fallback {n}: not one failover of a protected connection: {report}"
+                )));
+            }
+        }
+        if bench.verbose {
+            println!("shift: {n}/{count} {failover}");
+        }
+    }
+    took.sort_by(f64::total_cmp);
+    let at = |part: f64| took[((took.len() - 1) as f64 * part).round() as usize];
+    println!(
+        "shift: {count} fallbacks over AF_XDP, from the failure to the next completion: \
+         p50 {:.0} us, p99 {:.0} us, max {:.0} us; every message came, and was compared",
+        at(0.5),
+        at(0.99),
+        at(1.0)
+    );
+    match at(0.5) < MOST.as_micros() as f64 {
+        true => Ok(()),
+        false => Err(Error::Failed(format!("half of all fallbacks take longer than {MOST:?}"))),
+    }
+}
+
+/// Rates with a backup that is not needed, and without one, in turns.
+pub(super) fn cost(bench: &Bench) -> Result<(), Error> {
+    catch_interrupts();
+    let mut best = [[0f64; 2]; 2];
+    for round in 1..=ROUNDS {
+        for (with, column) in [(false, 0), (true, 1)] {
+            let mut hosts = Hosts::new(bench, Middle::Cable, [with; 2])?;
+            let report = perf(&mut hosts, bench, COST)?;
+            let of_perf = report["bw_avg_gbps"].as_f64().unwrap_or(0.0);
+            let [server, client] = &mut hosts.ends;
+            ends::run(&PERFTEST, server, client, LIMIT)?;
+            let of_perftest = judge::rows(&client.text()).first().map_or(0.0, |row| row[3]);
+            for (row, rate) in [of_perf, of_perftest].into_iter().enumerate() {
+                best[row][column] = best[row][column].max(rate);
+            }
+            if bench.verbose {
+                println!("shift: round {round}, backup {with}: {of_perf:.2} Gbit/s, {of_perftest:.1} MB/s");
+            }
+        }
+    }
+    let mut missed = Vec::new();
+    for (name, [without, with]) in ["softnic perf write_bw", "ib_write_bw"].into_iter().zip(best) {
+        let ratio = with / without;
+        println!("shift: {name}: {without:.2} without a backup, {with:.2} with one: {ratio:.3} (best of {ROUNDS})");
+        if ratio < LEAST {
+            missed.push(format!("{name} {ratio:.3}"));
+        }
+    }
+    match missed.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Failed(format!("a backup costs more than it may ({LEAST}): {}", missed.join(", ")))),
+    }
+}
+
+/// A run of `softnic perf` between the hosts; the JSON of its client.
+fn perf(hosts: &mut Hosts, bench: &Bench, what: &str) -> Result<Value, Error> {
+    let [server, client] = &mut hosts.ends;
+    let words = |end: &OnSoftnic, rest: &[&str]| -> Vec<String> {
+        let device = format!("afxdp:{DEVICE}");
+        let backup = end.backup.is_some().then(|| format!("--backup afxdp:{BACKUP}")).unwrap_or_default();
+        let all = format!("{} perf --dev {device} {backup} {}", bench.softnic.display(), rest.join(" "));
+        all.split_whitespace().map(str::to_owned).collect()
+    };
+    let command = words(server, &["--server"]);
+    server.spawn_plain(&command)?;
+    let begin = Instant::now();
+    while !server.listens(&PERFTEST)? {
+        if begin.elapsed() > LIMIT || interrupted() {
+            return Err(Error::Failed("`softnic perf --server` does not begin".into()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let command = words(client, &["--connect", server.address(), what]);
+    client.spawn_plain(&command)?;
+    let of_client = client.wait(LIMIT)?;
+    let of_server = if of_client.code == Some(0) { server.wait(LIMIT)? } else { server.stop()? };
+    let report = |ended: &Ended| ended.text.lines().find_map(|line| serde_json::from_str::<Value>(line).ok());
+    match (of_client.code, of_server.code, report(&of_client)) {
+        (Some(0), Some(0), Some(report)) => Ok(report),
+        _ => Err(Error::Failed(told("`softnic perf` fails", &[("server", &of_server), ("client", &of_client)]))),
+    }
+}
