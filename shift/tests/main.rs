@@ -9,4 +9,5 @@ mod lies;
 mod many;
 mod meetings;
 mod queues;
+mod succession;
 mod traffic;

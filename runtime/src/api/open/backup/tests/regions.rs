@@ -1,0 +1,50 @@
+//! Regions that come and go while the backup is used.
+
+use super::*;
+
+#[test]
+fn a_region_is_used_right_behind_its_registration_while_the_backup_is_used() {
+    let world = World::new(Progress::Inline, 1, [true, true]);
+    let mut flow = Flow::new(&world, Work::Write);
+    world.await_protection(1);
+    flow.more(20);
+    world.set(0, LOSES);
+    flow.until("fallback", |flow| flow.world.moved(A).0 >= 1);
+    let all = flow.posted;
+    flow.until("the rest", |flow| flow.done >= all);
+    let [a, b] = &flow.ends;
+    // What the program has outstanding goes first.
+    let left = (flow.posted - flow.done) as usize;
+    completions(&world, &a.cqs[0], left);
+    for n in 0..10u8 {
+        let (from, to) = (a.pd.alloc_mr(SIZE, rights()).unwrap(), b.pd.alloc_mr(SIZE, rights()).unwrap());
+        from.write_at(0, &[n; SIZE]);
+        post(a, n.into(), SendOp::Write { remote_addr: to.addr(), rkey: to.rkey() }, &from, 0);
+        let done = completions(&world, &a.cqs[0], 1)[0];
+        assert_eq!((done.wr_id, done.status), (n.into(), Status::Success));
+        let mut bytes = [0; SIZE];
+        to.read_at(0, &mut bytes);
+        assert_eq!(bytes, [n; SIZE]);
+    }
+}
+
+#[test]
+fn a_region_that_is_deregistered_is_refused_by_the_backup() {
+    let world = World::new(Progress::Inline, 1, [true, true]);
+    let mut flow = Flow::new(&world, Work::Write);
+    world.await_protection(1);
+    flow.more(20);
+    world.set(0, LOSES);
+    flow.until("fallback", |flow| flow.world.moved(A).0 >= 1);
+    let [a, b] = &flow.ends;
+    let left = (flow.posted - flow.done) as usize;
+    completions(&world, &a.cqs[0], left);
+    let to = b.pd.alloc_mr(SIZE, rights()).unwrap();
+    let op = SendOp::Write { remote_addr: to.addr(), rkey: to.rkey() };
+    post(a, 1, op, &a.memory, 0);
+    assert_eq!(completions(&world, &a.cqs[0], 1)[0].status, Status::Success);
+    to.deregister().unwrap();
+    post(a, 2, op, &a.memory, 0);
+    let refused = completions(&world, &a.cqs[0], 1)[0];
+    assert_eq!((refused.wr_id, refused.status), (2, Status::RemAccessErr));
+}

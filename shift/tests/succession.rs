@@ -1,0 +1,82 @@
+//! Failures in quick succession: the second one comes before the handshake of the first is done.
+
+use std::time::Duration;
+
+use softnic_sim::pair::{A, B};
+use softnic_wire::failover::Phase;
+
+use crate::traffic::{MS, Traffic};
+
+/// The round trip of [`crate::traffic::config`], and something more for messages on the wire.
+const ROUND_TRIP_US: u64 = 24;
+/// How long everything may take to settle, in virtual time.
+const LIMIT: Duration = Duration::from_millis(200);
+
+/// Traffic both ways, and the default port of A has just gone down.
+fn failing() -> Traffic {
+    let mut traffic = Traffic::new();
+    traffic.run_until(MS / 2, |_| false);
+    traffic.set_link(A, false);
+    traffic
+}
+
+/// Both ends go on by their backups, return when the links are there again, and no program sees an error.
+fn assert_goes_on_and_returns(mut traffic: Traffic, what: &str) {
+    let before = traffic.done;
+    let moved = |t: &mut Traffic| {
+        [A, B].iter().all(|&host| t.phase(host) == Some(Phase::Fallback) && t.done[host] > before[host] + 20)
+    };
+    assert!(traffic.run_until(LIMIT, moved), "{what}: {:?} {:?}", traffic.notices, traffic.errors);
+    traffic.set_link(A, true);
+    traffic.set_link(B, true);
+    let returned = |t: &mut Traffic| [A, B].iter().all(|&host| t.phase(host) == Some(Phase::Default));
+    assert!(traffic.run_until(LIMIT, returned), "{what}: {:?} {:?}", traffic.notices, traffic.errors);
+    let before = traffic.done;
+    let more = |t: &mut Traffic| [A, B].iter().all(|&host| t.done[host] > before[host] + 20);
+    assert!(traffic.run_until(LIMIT, more), "{what}: {:?} {:?}", traffic.notices, traffic.errors);
+    assert_eq!(traffic.errors, [0; 2], "{what}");
+}
+
+#[test]
+fn the_other_port_fails_within_a_round_trip() {
+    for us in 0..=2 * ROUND_TRIP_US {
+        let mut traffic = failing();
+        traffic.run_until(Duration::from_micros(us), |_| false);
+        traffic.set_link(B, false);
+        assert_goes_on_and_returns(traffic, &format!("B fails {us} us after A"));
+    }
+}
+
+#[test]
+fn a_port_comes_back_and_fails_again_within_a_round_trip() {
+    for us in 0..=ROUND_TRIP_US {
+        let mut traffic = failing();
+        let half = Duration::from_nanos(us * 500);
+        traffic.run_until(half, |_| false);
+        traffic.set_link(A, true);
+        traffic.run_until(half, |_| false);
+        traffic.set_link(A, false);
+        assert_goes_on_and_returns(traffic, &format!("A fails again after {us} us"));
+    }
+}
+
+#[test]
+fn both_paths_fail_within_a_round_trip_and_all_work_ends_once() {
+    for us in 0..=2 * ROUND_TRIP_US {
+        let mut traffic = failing();
+        traffic.run_until(Duration::from_micros(us), |_| false);
+        for host in [A, B] {
+            traffic.pair.host(host).backup().unwrap().set_link(false);
+            traffic.pair.sim.touch(host);
+        }
+        let ended = |t: &mut Traffic| {
+            [A, B].iter().all(|&h| t.errors[h] > 0 && t.done[h] == t.posted[h] && t.heard[h] == t.recvs[h])
+        };
+        assert!(
+            traffic.run_until(Duration::from_secs(2), ended),
+            "{us} us: {:?} {:?}",
+            traffic.notices,
+            traffic.errors
+        );
+    }
+}
