@@ -9,6 +9,7 @@ use softnic_wire::mad::MAD_LEN;
 use softnic_wire::mad::cm::{Message, TimeoutCode};
 use softnic_wire::{Instant, Qpn};
 
+use crate::backup::Why;
 use crate::conn::{Conn, Outgoing, Peer, timed_out};
 use crate::listen::Listener;
 use crate::{CmId, Config, Counters, Disconnect, Error, Event, ListenId, Route, State};
@@ -50,6 +51,8 @@ pub struct Cm {
     events: VecDeque<Event>,
     round_trips: VecDeque<(IpAddr, Duration)>,
     pub(crate) counters: Counters,
+    /// Whether the default's port is up, and the backup's.
+    pub(crate) ports: [bool; 2],
 }
 
 impl fmt::Debug for Cm {
@@ -84,6 +87,7 @@ impl Cm {
             events: VecDeque::new(),
             round_trips: VecDeque::new(),
             counters: Counters::default(),
+            ports: [true; 2],
         }
     }
 
@@ -118,16 +122,19 @@ impl Cm {
         }
         while let Some(&id) = self.ready.front() {
             let conn = self.conns.get_mut(&id).expect("who is removed leaves the list");
-            let route = conn.route;
             if std::mem::take(&mut conn.answer_due)
                 && let Some(out) = conn.answer.clone()
             {
+                let route = conn.way(Why::Answer, self.ports);
                 return Some(self.emit(&route, &out, mad));
             }
             let (due, repeat) = (std::mem::take(&mut conn.request_due), std::mem::take(&mut conn.repeat_due));
             if (due || repeat)
                 && let Some(out) = conn.request.clone()
             {
+                // One that is repeated is an answer to what the peer lacks.
+                let why = if due { Why::Request { retries: conn.sent } } else { Why::Answer };
+                let route = conn.way(why, self.ports);
                 if due {
                     if conn.sent == 0 {
                         conn.asked = now;

@@ -18,6 +18,8 @@ pub struct Config {
     /// No time that a peer asks for is longer than this: timewait, answers, the time that an MRA asks for, and all retries of a connection
     /// that the peer asked for together.
     pub longest_wait: Duration,
+    /// Other processes have QP1 of the backup NIC, too: what comes there and names no connection of ours is theirs.
+    pub backup_is_shared: bool,
     /// How long the answer to a service id resolution is kept for requests that come again.
     pub sidr_hold: Duration,
 }
@@ -30,6 +32,7 @@ impl Default for Config {
             max_connections: 1 << 16,
             max_events: 1 << 12,
             longest_wait: Duration::from_secs(120),
+            backup_is_shared: false,
             sidr_hold: Duration::from_secs(30),
         }
     }

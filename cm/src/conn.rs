@@ -7,6 +7,7 @@ use std::time::Duration;
 use softnic_wire::mad::cm::{Message, Rej, RejReason, Responded};
 use softnic_wire::{Instant, Qpn};
 
+use crate::backup::Backup;
 use crate::{ListenId, Route};
 
 /// The name of a connection or of a service id resolution; on the wire it is our local communication id.
@@ -73,6 +74,8 @@ pub(crate) struct Conn {
     /// The program wants to hear no more of it.
     pub(crate) muted: bool,
     pub(crate) route: Route,
+    /// The peer's backup, once it is proven.
+    pub(crate) backup: Option<Backup>,
     /// The peer's communication id, or the request id of a SIDR_REQ; 0 while it is not known.
     pub(crate) remote_id: u32,
     pub(crate) remote_guid: u64,
@@ -117,6 +120,7 @@ impl Conn {
             confirmed: active,
             muted: false,
             route: *route,
+            backup: None,
             remote_id: 0,
             remote_guid: 0,
             remote_qpn: Qpn::default(),

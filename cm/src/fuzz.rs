@@ -20,6 +20,7 @@ const CONFIG: Config = Config {
     max_connections: 6,
     max_events: 8,
     longest_wait: Duration::from_secs(1),
+    backup_is_shared: false,
     sidr_hold: Duration::from_millis(1),
 };
 

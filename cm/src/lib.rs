@@ -7,7 +7,8 @@
 //!   [`Cm::handle_timeout`] when [`Cm::poll_timeout`] says so;
 //! - out: [`Cm::poll_transmit`] for MADs to send, [`Cm::poll_event`] for what the program must know;
 //! - commands: [`Cm::listen`], [`Cm::connect`], [`Cm::accept`], [`Cm::reject`], [`Cm::mra`], [`Cm::establish`],
-//!   [`Cm::disconnect`], [`Cm::resolve`], [`Cm::sidr_reply`], [`Cm::destroy`].
+//!   [`Cm::disconnect`], [`Cm::resolve`], [`Cm::sidr_reply`], [`Cm::destroy`];
+//! - from whoever protects connections by a second NIC: [`Cm::set_backup`], [`Cm::set_side`], [`Cm::set_ports`].
 //!
 //! After any of these a driver polls for MADs, events and the timer. `docs/cm.md` has the states and the timers.
 //!
@@ -44,6 +45,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod backup;
 mod cm;
 mod command;
 mod config;

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use softnic_wire::failover::Side;
 use softnic_wire::mad::cm::{Path, PathMtu, SidrStatus, TimeoutCode, TransportService};
 use softnic_wire::mad::ip_cm::{IpCm, ServiceId};
 use softnic_wire::{MacAddr, Psn, Qpn};
@@ -27,12 +28,24 @@ pub struct Route {
     pub hop_limit: u8,
     /// The MAC address that a MAD came from: answers go there, and nobody is asked for the peer's. `None` when nothing came yet.
     pub mac: Option<MacAddr>,
+    /// Which NIC it comes in or leaves by.
+    pub side: Side,
 }
 
 impl Route {
-    /// The usual way between two addresses.
+    /// The usual way between two addresses, by the default NIC.
     pub fn new(local: IpAddr, remote: IpAddr) -> Route {
-        Route { local, remote, qpn: Qpn::GSI, pkey: 0xffff, traffic_class: 0, flow_label: 0, hop_limit: 0, mac: None }
+        Route {
+            local,
+            remote,
+            qpn: Qpn::GSI,
+            pkey: 0xffff,
+            traffic_class: 0,
+            flow_label: 0,
+            hop_limit: 0,
+            mac: None,
+            side: Side::Default,
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod release;
 mod reply;
 mod request;
 
+use softnic_wire::failover::Side;
 use softnic_wire::mad::cm::{CLASS_VERSION, Message, RejReason, Responded};
 use softnic_wire::mad::{Attribute, BASE_VERSION, Method, Repr, Status};
 use softnic_wire::{Instant, Qpn};
@@ -23,6 +24,10 @@ impl Cm {
         };
         if header.base_version != BASE_VERSION || header.method != Method::SEND || header.status != Status::SUCCESS {
             self.counters.malformed += 1;
+            return;
+        }
+        if route.side == Side::Backup && !self.is_heard_at_backup(&message) {
+            self.counters.unexpected += 1;
             return;
         }
         if header.class_version != CLASS_VERSION {
@@ -54,16 +59,17 @@ impl Cm {
         }
     }
 
-    /// The connection that a message names by our id, if it comes from its peer's address. Else it is counted.
+    /// The connection that a message names by our id, if it comes from an address of its peer's. Else it is counted.
     fn known(&mut self, route: &Route, id: CmId) -> Option<&mut Conn> {
         let Some(conn) = self.conns.get_mut(&id) else {
             self.counters.unexpected += 1;
             return None;
         };
-        if conn.route.remote != route.remote {
+        if !conn.is_peer(route) {
             self.counters.wrong_address += 1;
             return None;
         }
+        conn.hear(route);
         Some(conn)
     }
 

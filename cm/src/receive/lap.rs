@@ -17,9 +17,10 @@ impl Cm {
         self.counters.unsupported += 1;
         let [[a, b, c, d], ours] = [0, 4].map(|at| [lap[at], lap[at + 1], lap[at + 2], lap[at + 3]]);
         let (theirs, id) = (u32::from_be_bytes([a, b, c, d]), CmId(u32::from_be_bytes(ours)));
-        let known = self.conns.get(&id).is_some_and(|conn| {
-            conn.route.remote == route.remote && conn.remote_id == theirs && conn.state == State::Established
-        });
+        let known = self
+            .conns
+            .get(&id)
+            .is_some_and(|conn| conn.is_peer(route) && conn.remote_id == theirs && conn.state == State::Established);
         let mut data = [0; DATA_LEN];
         data[..4].copy_from_slice(&ours);
         data[4..8].copy_from_slice(&theirs.to_be_bytes());
