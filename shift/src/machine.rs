@@ -301,7 +301,8 @@ impl Machine {
             self.phase = Phase::Moving;
             self.timer = Some(now + self.times.answer);
         } else if left == Side::Default && self.phase != Phase::Moving {
-            // Our way back is over before it began.
+            // Our way back is over before it began. The peer's answer has no limit here: sends go on by the backup, and either status may
+            // lie there behind messages that wait for a receive. A peer that is gone is found so by the next send.
             (self.phase, self.timer) = (Phase::Fallback, None);
         }
         if left == Side::Default {

@@ -36,7 +36,7 @@ fn config(faults: &str, backup: Option<&str>) -> DualPairConfig {
 #[test]
 fn a_program_that_sends_goes_on_by_the_backup_and_returns() {
     const SIZE: usize = 3000;
-    const COUNT: u64 = 2000;
+    const COUNT: u64 = 4000;
     let mut pair = DualPair::new(config("down=1ms+10ms", Some("")));
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
     let buffers = [A, B].map(|host| Buffer::new(0x1000_0000 * (1 + host as u64), 64 * SIZE));
@@ -90,7 +90,7 @@ fn a_program_that_sends_goes_on_by_the_backup_and_returns() {
         }
     }
     let sides: Vec<Side> = moved.iter().filter(|(is_a, _)| *is_a).map(|(_, side)| *side).collect();
-    assert_eq!(sides, [Side::Backup, Side::Default]);
+    assert_eq!(sides, [Side::Backup, Side::Default], "at {:?}", pair.sim.now());
     let counters = pair.host(A).failover_counters().unwrap();
     assert_eq!((counters.failovers, counters.failbacks, counters.refused), (1, 1, 0));
 }

@@ -113,28 +113,28 @@ fn message_time(o: &Options) -> Duration {
 
 #[test]
 fn a_fallback_takes_two_round_trips_and_one_more_where_keys_are_asked_for() {
-    check_fallbacks(4096, Duration::from_micros(100));
+    check_fallbacks((4096, 400), Duration::from_micros(100), 100);
 }
 
 #[test]
 fn a_fallback_takes_no_longer_where_a_message_takes_longer_than_a_round_trip() {
-    // 64 KiB take 57 µs at 10 Gbit/s, 256 KiB four times that.
-    for (size, rtt) in [(65536, 50), (262_144, 50), (65536, 20)] {
-        check_fallbacks(size, Duration::from_micros(rtt));
+    // 64 KiB take 57 µs at 10 Gbit/s, 128 KiB twice that.
+    for (size, rtt) in [(65536, 50), (131_072, 50), (65536, 20)] {
+        check_fallbacks((size, 40), Duration::from_micros(rtt), 20);
     }
 }
 
-/// The times of a hundred failures of each kind, with messages of this size.
-fn check_fallbacks(size: u32, rtt: Duration) {
+/// The times of so many failures of each kind, with so many messages of a size.
+fn check_fallbacks((size, count): (u32, u64), rtt: Duration, failures: u64) {
     let mut report = Vec::new();
-    let options = |op: Op, transport: Transport, faults: &str| Options { size, rtt, ..options(op, transport, faults) };
+    let options = |op: Op, transport: Transport, faults: &str| Options { size, count, rtt, ..options(op, transport, faults) };
     for op in OPS {
         for direction in ["ab.down", "ba.down", "down"] {
             let (mut shortest, mut longest) = (Duration::MAX, Duration::ZERO);
             let mut skipped = 0;
-            for i in 0..100 {
+            for i in 0..failures {
                 // When the link is full, and at no particular time of a packet.
-                let from = 420_000 + i * 7_919 + u64::from(size - 4096) * 4;
+                let from = 420_000 + i * 7_919;
                 let plain = options(op, Transport::Rc, &format!("{direction}={from}ns+10s"));
                 let run = completed(&Options { backup: backup(""), ..plain });
                 let failover = run.failover.unwrap().counters;
