@@ -2,6 +2,7 @@
 
 mod authenticated;
 mod best_effort;
+mod by_name;
 mod c_tests;
 mod described;
 mod ends;
@@ -98,6 +99,8 @@ enum Test {
     Described,
     /// `softnic run --backup`, with a link that goes down.
     FailedOver(failed_over::Scenario),
+    /// The same under programs that connect by name.
+    FailedOverByName(by_name::Scenario),
     /// `softnic run --auth`, with a peer that has the key or not.
     Authenticated(authenticated::Client),
 }
@@ -117,6 +120,7 @@ impl Test {
             Test::Summarised => "summary/ibv_rc_pingpong".into(),
             Test::Described => "devinfo/ibv_devinfo".into(),
             Test::FailedOver(scenario) => format!("shift/{}", scenario.name()),
+            Test::FailedOverByName(scenario) => format!("shift/{}", scenario.name()),
             Test::Authenticated(client) => format!("auth/ibv_rc_pingpong/{}", client.name()),
         }
     }
@@ -130,8 +134,14 @@ impl Test {
             Test::Rxe(case, _) | Test::Shared(case, _) => case.short,
             Test::Mpi(test) => test.short,
             // They are a layer of their own.
-            Test::FailedOver(_) => false,
+            Test::FailedOver(_) | Test::FailedOverByName(_) => false,
         }
+    }
+
+    /// Those of `cargo xtask shift`.
+    fn of_failover() -> impl Iterator<Item = Test> {
+        let by_name = by_name::Scenario::all().map(Test::FailedOverByName);
+        failed_over::Scenario::all().into_iter().map(Test::FailedOver).chain(by_name)
     }
 
     /// All there are, in the order in which they run.
@@ -149,7 +159,7 @@ impl Test {
         };
         let authenticated = authenticated::Client::ALL.into_iter().map(Test::Authenticated);
         let more = mpi.chain(killed).chain([Test::Recorded, Test::Summarised, Test::Described]).chain(authenticated);
-        let more = more.chain(failed_over::Scenario::all().into_iter().map(Test::FailedOver));
+        let more = more.chain(Test::of_failover());
         Ok(c.chain(pair).chain(host).chain(shared).chain(more).chain(tools::rxe().into_iter().flat_map(both)).collect())
     }
 }
@@ -274,7 +284,7 @@ fn run_tests(tests: &[Test], bench: &Bench) -> Result<Report, Error> {
     catch_interrupts();
     let mut report = Report::default();
     let (mut pair, mut host, mut peer) = (Lazy::default(), Lazy::default(), Lazy::default());
-    let (mut shared, mut mpi) = (Lazy::default(), mpi::Mpi::new(bench));
+    let (mut shared, mut mpi, mut hosts) = (Lazy::default(), mpi::Mpi::new(bench), Lazy::default());
     for (n, test) in (1..).zip(tests) {
         if interrupted() {
             println!("\n{}", report.text());
@@ -297,6 +307,9 @@ fn run_tests(tests: &[Test], bench: &Bench) -> Result<Report, Error> {
                 pair.with(|| pair::Pair::new(bench), |pair| authenticated::run(*client, bench, pair))
             }
             Test::FailedOver(scenario) => scenario.run(bench),
+            Test::FailedOverByName(scenario) => {
+                hosts.with(|| by_name::Hosts::new(bench), |hosts| hosts.run(bench, *scenario))
+            }
             Test::Rxe(case, softnic) => peer.with(|| rxe::Peer::boot(bench), |peer| peer.run(case, *softnic)),
         };
         let mut verdict = once();

@@ -262,6 +262,8 @@ pub struct Nic {
     groups: Vec<Group>,
     /// MADs that came for software; `None` where nobody takes them.
     mads: Option<VecDeque<ReceivedMad>>,
+    /// Those of the connection manager wait there, too.
+    takes_cm_mads: bool,
     /// Whose turn it is, for each port of the Node.
     turns: Vec<Turns>,
     timers: Timers,
@@ -311,6 +313,7 @@ impl Nic {
             slots: Vec::new(),
             groups: Vec::new(),
             mads: None,
+            takes_cm_mads: false,
             turns: vec![Turns::new(); 2],
             timers: Timers::default(),
             silent_peers: SilentPeers::default(),

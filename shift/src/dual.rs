@@ -5,6 +5,7 @@ mod agenda;
 mod attributes;
 mod endings;
 mod guards;
+mod manager;
 mod meeting;
 mod node;
 mod perform;
@@ -141,6 +142,7 @@ struct Backup {
     told_down: bool,
     requests: VecDeque<Request>,
     notices: VecDeque<Notice>,
+    manager_mads: manager::ManagerMads,
     events: VecDeque<Event>,
     counters: FailoverCounters,
 }
@@ -165,7 +167,7 @@ impl DualNic {
     pub fn new(mut nic: Nic, mut backup: Nic, config: Config, mut random: Box<dyn Generator>) -> DualNic {
         let (send_cq, recv_cq) = (backup.create_cq(0), backup.create_cq(0));
         nic.take_mads(true);
-        backup.take_mads(true);
+        backup.take_cm_mads();
         let own_wr_id = u64::from(random.next_u32()) << 32 | u64::from(random.next_u32());
         // The program's completion queues have room for its own work alone.
         nic.set_own_work(own_wr_id);
@@ -193,6 +195,7 @@ impl DualNic {
             told_down: false,
             requests: VecDeque::new(),
             notices: VecDeque::new(),
+            manager_mads: manager::ManagerMads::default(),
             events: VecDeque::new(),
             counters: FailoverCounters::default(),
         };
@@ -238,10 +241,12 @@ impl DualNic {
         self.backup.as_ref().map(|backup| &backup.counters)
     }
 
-    /// Whether [`DualNic::poll_request`] or [`DualNic::poll_notice`] has something.
+    /// Whether [`DualNic::poll_request`], [`DualNic::poll_notice`] or [`DualNic::poll_manager_mad`] has something.
     #[inline]
     pub fn has_requests(&self) -> bool {
-        self.backup.as_ref().is_some_and(|backup| !backup.requests.is_empty() || !backup.notices.is_empty())
+        self.backup.as_ref().is_some_and(|backup| {
+            !(backup.requests.is_empty() && backup.notices.is_empty() && backup.manager_mads.is_empty())
+        })
     }
 
     /// Something that the Node needs to know.

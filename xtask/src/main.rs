@@ -140,12 +140,13 @@ enum Command {
     /// Take the path away from under programs on softnic, whose device has a backup, and give it back: they must not notice
     ///
     /// Needs root, for network namespaces and AF_XDP. Links that go down, flap, or lose one way only, interfaces that are deleted, peers
-    /// without a backup: see docs/failover.md.
+    /// without a backup, programs that connect by name: see docs/failover.md.
     #[command(after_help = "Examples:
   cargo xtask shift
   cargo xtask shift --all
   cargo xtask shift --list
-  cargo xtask shift ib_send_bw -v")]
+  cargo xtask shift ib_send_bw -v
+  cargo xtask shift by-name")]
     Shift(verbs::FailoverOptions),
     /// Run rdma-core's own tests of libibverbs (pyverbs) on softnic, over loopback queue pairs of one device
     ///

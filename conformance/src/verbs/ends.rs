@@ -122,6 +122,8 @@ pub(super) struct OnSoftnic {
     pub(super) device: String,
     /// The device's backup, if it has one.
     pub(super) backup: Option<String>,
+    /// Faults on what it sends by its backup.
+    pub(super) backup_fault: Option<&'static str>,
     /// The folder of the network in memory, where that is the device.
     network: Option<PathBuf>,
     /// Whether programs have root's privileges.
@@ -146,6 +148,7 @@ impl OnSoftnic {
             namespace: space.name().into(),
             device: format!("afxdp:{interface}"),
             backup: None,
+            backup_fault: None,
             network: None,
             privileged: true,
             address: address.into(),
@@ -181,6 +184,7 @@ impl OnSoftnic {
         }
         command.arg(&self.softnic).args(["run", "--dev", &self.device]);
         command.args(self.backup.iter().flat_map(|backup| ["--backup", backup]));
+        command.args(self.backup_fault.iter().flat_map(|fault| ["--backup-fault", fault]));
         if let Some(file) = &self.pcap {
             command.arg("--pcap").arg(file);
         }

@@ -70,25 +70,29 @@ pub fn run_failover(options: &FailoverOptions) -> Result<(), String> {
     if options.cost {
         return measure::cost(&built(options)?).map_err(|e| e.to_string());
     }
-    let chosen = |scenario: &Scenario| match &options.parts[..] {
-        [] => options.all || options.list || scenario.is_short(),
-        parts => parts.iter().any(|part| scenario.name().contains(part)),
+    let chosen = |test: &Test| match &options.parts[..] {
+        [] => options.all || options.list || is_short(test),
+        parts => parts.iter().any(|part| test.name().contains(part)),
     };
-    let scenarios: Vec<Scenario> = Scenario::all().into_iter().filter(chosen).collect();
-    if scenarios.is_empty() {
+    let tests: Vec<Test> = Test::of_failover().filter(chosen).collect();
+    if tests.is_empty() {
         return Err("no scenario has that in its name: `cargo xtask shift --list` shows those that are".into());
     }
     if options.list {
-        scenarios.iter().for_each(|s| println!("{} {}", if s.is_short() { "*" } else { " " }, s.name()));
+        tests.iter().for_each(|test| println!("{} {}", if is_short(test) { "*" } else { " " }, test.name()));
         return Ok(());
     }
-    let tests: Vec<Test> = scenarios.into_iter().map(Test::FailedOver).collect();
     let report = run_tests(&tests, &built(options)?).map_err(|e| e.to_string())?;
     println!("\n{}", report.text());
     match report.failed().count() {
         0 => Ok(()),
         n => Err(format!("{n} of {} scenarios failed", report.len())),
     }
+}
+
+/// Whether every test run has it.
+fn is_short(test: &Test) -> bool {
+    matches!(test, Test::FailedOver(scenario) if scenario.is_short())
 }
 
 /// What scenarios run with: as it is built for people, without what tests of the library alone need.
@@ -105,6 +109,6 @@ pub fn run_failover_short() -> Outcome {
     if let Err(why) = setup::install(&setup::VERBS) {
         return Outcome::LeftOut(why);
     }
-    let tests: Vec<Test> = Scenario::all().into_iter().filter(Scenario::is_short).map(Test::FailedOver).collect();
+    let tests: Vec<Test> = Test::of_failover().filter(is_short).collect();
     super::as_layer(Bench::new(false, false).and_then(|bench| run_tests(&tests, &bench).map_err(|e| e.to_string())))
 }

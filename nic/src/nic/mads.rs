@@ -6,10 +6,11 @@ use std::net::IpAddr;
 use softnic_transports::negotiation::write_mad;
 use softnic_wire::mad::failover::{FAILOVER_HELLO, FAILOVER_REGION};
 use softnic_wire::mad::vendor::{self, Oui};
-use softnic_wire::mad::{self, MAD_LEN, Method, Status};
-use softnic_wire::{Addresses, Path, Qpn, Template, TxFrame, bth};
+use softnic_wire::mad::{self, Class, MAD_LEN, Method, Status};
+use softnic_wire::{Addresses, Layout, MacAddr, Path, Qpn, Template, TxFrame, bth, ethernet, icrc};
 
 use super::Nic;
+use super::negotiation::mad_of;
 use crate::waiting_mads::{PostedMad, ReceivedMad};
 
 /// MADs that wait, at most, in either direction.
@@ -36,6 +37,12 @@ impl Nic {
         }
     }
 
+    /// The same for MADs of the connection manager: of a NIC whose QP1 no program has, but software does.
+    pub fn take_cm_mads(&mut self) {
+        self.take_mads(true);
+        self.takes_cm_mads = true;
+    }
+
     /// The oldest MAD that waits for software.
     pub fn poll_mad(&mut self) -> Option<ReceivedMad> {
         self.mads.as_mut()?.pop_front()
@@ -54,12 +61,48 @@ impl Nic {
         false
     }
 
+    /// Takes a frame to QP1 if it is the connection manager's.
+    #[cold]
+    pub(super) fn receive_cm_mad(
+        &mut self,
+        port: usize,
+        (src, dst): (IpAddr, IpAddr),
+        frame: &mut [u8],
+        layout: &Layout,
+    ) -> bool {
+        let Some(at) = mad_of(frame, layout, Class::CM) else { return false };
+        if icrc::verify(frame, layout).is_err() {
+            self.shared.counters.rx_icrc_encapsulated += 1;
+            return true;
+        }
+        let src_mac = ethernet::Packet::new_unchecked(&*frame).src();
+        match frame[at..].first_chunk() {
+            Some(&mad) if self.is_strangers(port, src, src_mac) => {
+                self.keep_mad(&ReceivedMad { port, src, dst, src_mac, mad });
+            }
+            _ => self.shared.counters.rx_wrong_source += 1,
+        }
+        true
+    }
+
+    /// Whether these can be the addresses of another station.
+    fn is_strangers(&self, port: usize, src: IpAddr, src_mac: MacAddr) -> bool {
+        let broadcast = matches!(src, IpAddr::V4(ip) if ip.is_broadcast());
+        let unicast = !(src.is_multicast() || src.is_unspecified() || broadcast || src_mac.0[0] & 1 != 0);
+        unicast && (port == Nic::LOOPBACK || !self.is_ours_alone(src))
+    }
+
+    /// It waits for software, unless too many do.
+    fn keep_mad(&mut self, received: &ReceivedMad) {
+        if let Some(mads) = self.mads.as_mut().filter(|mads| mads.len() < WAITING) {
+            mads.push_back(*received);
+        }
+    }
+
     /// A MAD about failover came; its ICRC is right.
     pub(super) fn receive_mad(&mut self, received: &ReceivedMad) {
         let ReceivedMad { port, src, src_mac, ref mad, .. } = *received;
-        let broadcast = matches!(src, IpAddr::V4(ip) if ip.is_broadcast());
-        let unicast = !(src.is_multicast() || src.is_unspecified() || broadcast || src_mac.0[0] & 1 != 0);
-        if !unicast || port != Nic::LOOPBACK && self.is_ours_alone(src) {
+        if !self.is_strangers(port, src, src_mac) {
             self.shared.counters.rx_wrong_source += 1;
             return;
         }
@@ -69,11 +112,10 @@ impl Nic {
             self.shared.counters.rx_malformed += 1;
             return;
         }
-        match (&mut self.mads, header.method) {
-            (Some(mads), _) if mads.len() < WAITING => mads.push_back(*received),
-            (Some(_), _) => {}
-            (None, Method::GET) => self.refuse_mad(received, &header),
-            (None, _) => self.shared.counters.rx_unasked_answers += 1,
+        match (self.mads.is_some(), header.method) {
+            (true, _) => self.keep_mad(received),
+            (false, Method::GET) => self.refuse_mad(received, &header),
+            (false, _) => self.shared.counters.rx_unasked_answers += 1,
         }
     }
 

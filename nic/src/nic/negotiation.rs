@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use softnic_transports::qp::QueuePair;
 use softnic_transports::{Event, QKEY_GSI, SdrOutcome};
 use softnic_wire::mad::vendor::{self, Negotiation};
-use softnic_wire::mad::{self, MAD_LEN, Method, Status};
+use softnic_wire::mad::{self, Class, MAD_LEN, Method, Status};
 use softnic_wire::sdr::SdrSettings;
 use softnic_wire::{Instant, Layout, Opcode, Qpn, RoceHeaders, ethernet, icrc};
 
@@ -39,7 +39,7 @@ impl Nic {
         frame: &mut [u8],
         layout: &Layout,
     ) -> bool {
-        let Some(at) = mad_of(frame, layout) else { return false };
+        let Some(at) = mad_of(frame, layout, vendor::CLASS) else { return false };
         if icrc::verify(frame, layout).is_err() {
             self.shared.counters.rx_icrc_encapsulated += 1;
             return true;
@@ -106,7 +106,7 @@ impl Nic {
 /// The queue pair of the receiver's that a frame is about, if it is one to QP1 by which extensions or failover are
 /// negotiated. Nothing else of the frame is looked at: this is for whoever has several NICs behind one address.
 pub fn negotiated_qp(frame: &[u8], layout: &Layout) -> Option<Qpn> {
-    let at = mad_of(frame, layout)?;
+    let at = mad_of(frame, layout, vendor::CLASS)?;
     let mad = &frame[at..at + MAD_LEN];
     NegotiationMad::read(mad).map(|mad| mad.qpn).or_else(|| mads::receiver_of(mad))
 }
@@ -136,10 +136,10 @@ impl<'a> NegotiationMad<'a> {
     }
 }
 
-/// Where the MAD of a frame to QP1 begins, if it is one of the class that softnic negotiates in.
-fn mad_of(frame: &[u8], layout: &Layout) -> Option<usize> {
+/// Where the MAD of a frame to QP1 begins, if it is one of this class.
+pub(super) fn mad_of(frame: &[u8], layout: &Layout, class: Class) -> Option<usize> {
     let at = mad_in(frame, layout)?;
-    (mad::Packet::new_unchecked(frame.get(at..at + MAD_LEN)?).mgmt_class() == vendor::CLASS).then_some(at)
+    (mad::Packet::new_unchecked(frame.get(at..at + MAD_LEN)?).mgmt_class() == class).then_some(at)
 }
 
 /// Where the MAD of a frame to QP1 begins.

@@ -68,7 +68,9 @@ impl Nic {
             return;
         }
         if dest_qp == Qpn::GSI
-            && (self.receive_negotiation(now, port, (src, dst), frame, &layout) || !self.admit_to_gsi(now, port, src))
+            && (self.receive_negotiation(now, port, (src, dst), frame, &layout)
+                || !self.admit_to_gsi(now, port, src)
+                || self.takes_cm_mads && self.receive_cm_mad(port, (src, dst), frame, &layout))
         {
             return;
         }

@@ -4,6 +4,7 @@
 //! what follows is described there; here every call may come from any thread, and returns at once. [`CmListener`] and [`CmConnection`] are
 //! for programs that would rather wait.
 
+mod backup;
 mod connection;
 mod end;
 mod gsi;
@@ -196,7 +197,8 @@ impl ConnectionManager {
     /// # Errors
     /// When the NIC has a manager already, or the system refuses what is needed.
     pub fn new(context: &Context) -> Result<ConnectionManager, CmOpenError> {
-        let config = Config { ca_guid: guid(context.port().mac), ..Config::default() };
+        let backup_is_shared = context.inner().failover().is_some_and(|failover| failover.company.is_some());
+        let config = Config { ca_guid: guid(context.port().mac), backup_is_shared, ..Config::default() };
         let mut random = OsRandom::new()?;
         // Answers to a process among several at one port find it by these.
         let process = context.company().map(Company::me);

@@ -99,6 +99,11 @@ impl Inner {
         self.failover.as_ref().map(|failover| &failover.control)
     }
 
+    /// The backup's side of the NIC, where there is one.
+    pub(crate) fn failover(&self) -> Option<&Failover> {
+        self.failover.as_ref()
+    }
+
     pub(crate) fn engines(&self) -> &[Arc<Engine>] {
         &self.engines
     }

@@ -12,14 +12,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use softnic_nic::MrError;
+use softnic_cm::Route;
 use softnic_nic::transports::Event;
+use softnic_nic::{MrError, ReceivedMad};
 use softnic_shift::{DualNic, Notice, ProtectError, Reason, Refusal, Request};
 use softnic_wire::failover::Side;
 use softnic_wire::{Path, Qpn};
 
 use super::company::Company;
 use super::events::Events;
+use super::manager_news::{ManagerNews, News};
 use super::path::{Network, Surroundings, Wire};
 use crate::background::{Background, Stop};
 use crate::engine::Engine;
@@ -36,6 +38,8 @@ pub(crate) struct Failover {
     pub(crate) control: Arc<Control>,
     pub(crate) company: Option<Company>,
     network: Arc<Network>,
+    /// What the connection manager hears.
+    pub(crate) manager: Arc<ManagerNews>,
     _attendant: Option<Background>,
 }
 
@@ -48,18 +52,24 @@ impl Failover {
         around: Surroundings,
     ) -> io::Result<Failover> {
         let Surroundings { network, company, attendant: _attendant, .. } = around;
-        let network = Arc::new(network);
+        let (network, manager) = (Arc::new(network), Arc::<ManagerNews>::default());
         let service = Service {
             control: Arc::clone(&control),
             engines: engines.to_vec(),
             events: Arc::clone(events),
             network: Arc::clone(&network),
+            manager: Arc::clone(&manager),
             paths: Vec::new(),
             said: HashSet::new(),
         };
         let fd = control.wake.as_fd().as_raw_fd();
         let thread = Background::start("softnic-backup", move |stop| service.run(stop))?.holding(fd);
-        Ok(Failover { thread, control, company, network, _attendant })
+        Ok(Failover { thread, control, company, network, manager, _attendant })
+    }
+
+    /// The network that the backup is on.
+    pub(crate) fn network(&self) -> &Network {
+        &self.network
     }
 
     /// The descriptors that it holds.
@@ -82,6 +92,7 @@ struct Service {
     events: Arc<Events>,
     /// The backup's.
     network: Arc<Network>,
+    manager: Arc<ManagerNews>,
     paths: Vec<PathWanted>,
     /// Why connections to a peer have no backup, as far as it was said.
     said: HashSet<(Option<IpAddr>, ProtectError)>,
@@ -178,7 +189,7 @@ impl Service {
 
     /// Takes what the engines ask for and tell; whether there was anything.
     fn attend(&mut self) -> bool {
-        let mut notices = Vec::new();
+        let (mut notices, mut came) = (Vec::new(), false);
         let wanted = self.paths.len();
         for engine in &self.engines {
             let mut core = engine.control();
@@ -187,11 +198,19 @@ impl Service {
                 self.paths.push(PathWanted { engine: Arc::clone(engine), qpn, peer });
             }
             while let Some(notice) = node.poll_notice() {
+                if let Some(news) = news_of(node, &notice) {
+                    self.manager.leave(news);
+                }
                 let peer = peer_of(node, qpn_of(&notice));
                 notices.push((notice, peer));
             }
+            while let Some(ReceivedMad { src, dst, src_mac, mad, .. }) = node.poll_manager_mad() {
+                let route = Route { mac: Some(src_mac), side: Side::Backup, ..Route::new(dst, src) };
+                self.manager.leave(News::Came(route, Box::new(mad)));
+                came = true;
+            }
         }
-        let busy = !notices.is_empty() || self.paths.len() > wanted;
+        let busy = came || !notices.is_empty() || self.paths.len() > wanted;
         for (notice, peer) in notices {
             self.tell(notice, peer);
         }
@@ -272,6 +291,19 @@ fn qpn_of(notice: &Notice) -> Qpn {
     match *notice {
         Notice::Protected(qpn, _) | Notice::Unprotected(qpn, _) => qpn,
         Notice::Moved(qpn, ..) | Notice::Failed(qpn, _) => qpn,
+    }
+}
+
+/// What a notice is to the connection manager.
+fn news_of(node: &DualNic, notice: &Notice) -> Option<News> {
+    match *notice {
+        Notice::Protected(qpn, _) => {
+            let path = node.backup_path(qpn)?;
+            let route = Route::new(path.addresses.src(), path.addresses.dst());
+            Some(News::Proven(qpn, Route { mac: Some(path.dst_mac), side: Side::Backup, ..route }))
+        }
+        Notice::Moved(qpn, side, _) => Some(News::Moved(qpn, side)),
+        Notice::Unprotected(..) | Notice::Failed(..) => None,
     }
 }
 

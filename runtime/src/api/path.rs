@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use softnic_nic::{AddressAttr, Nic, Port};
+use softnic_shift::DualNic;
 use softnic_wire::ethernet::{MAX_TAGS, VlanTag};
 use softnic_wire::{MacAddr, PathMtu};
 
@@ -167,10 +168,13 @@ impl Context {
         mac: MacAddr,
         entropy: u32,
     ) -> Option<PeerPath> {
-        let port = self.port();
-        let index = port.addresses.iter().position(|&a| a == local)?;
-        let attr = AddressAttr { tags: self.wire().tags(), ..AddressAttr::new(peer, mac, index, entropy) };
-        Some(PeerPath { attr, mtu: port.mtu })
+        self.wire().path_back(local, peer, mac, entropy)
+    }
+
+    /// The port of the backup, if there is one, and the network that it is on.
+    pub(in crate::api) fn backup_wire(&self) -> Option<Wire<'_>> {
+        let network = self.inner().failover()?.network();
+        Some(Wire { engines: self.inner().engines(), network, number: DualNic::BACKUP })
     }
 }
 
@@ -243,6 +247,14 @@ impl Wire<'_> {
                 Ok(None)
             }
         }
+    }
+
+    /// [`Context::path_back`] of the port.
+    pub(crate) fn path_back(&self, local: IpAddr, peer: IpAddr, mac: MacAddr, entropy: u32) -> Option<PeerPath> {
+        let port = self.port()?;
+        let index = port.addresses.iter().position(|&a| a == local)?;
+        let attr = AddressAttr { tags: self.tags(), ..AddressAttr::new(peer, mac, index, entropy) };
+        Some(PeerPath { attr, mtu: port.mtu })
     }
 
     /// The VLAN tags of its frames, from outside in.

@@ -208,7 +208,7 @@ fn a_port_that_stands_by_is_looked_at_seldom_until_a_frame_comes_by_it() {
     let node = Once(Some(Instant::ZERO));
     let mut driver = Driver::with_ports(node, port(Nic::WIRE), vec![port(Nic::WIRE + 1)], None).unwrap();
     let rounds = 10 * (IDLE_ROUNDS + 1);
-    let mut looks = |driver: &mut Driver<Once, Watched>| {
+    let looks = |driver: &mut Driver<Once, Watched>| {
         let before: Vec<u32> = driver.ios().map(|io| io.looks).collect();
         for _ in 0..rounds {
             driver.step_after(None, &mut |_, _| ()).unwrap();

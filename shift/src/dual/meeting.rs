@@ -46,8 +46,11 @@ impl Backup {
         guard.asked += 1;
     }
 
-    /// A MAD about failover came to QP1 of one of our NICs.
+    /// A MAD for software came to QP1 of one of our NICs: one about failover, or at the backup one of the connection manager.
     pub(super) fn handle_mad(&mut self, nic: &mut Nic, now: Instant, side: Side, received: &ReceivedMad) {
+        if self.manager_mads.take(received) {
+            return;
+        }
         let Ok(header) = mad::Repr::parse(&received.mad) else { return };
         if header.method == mad::Method::GET_RESP && header.status != MadStatus::SUCCESS {
             // The peer knows nothing of all this. The transaction id ends with our queue pair's number.

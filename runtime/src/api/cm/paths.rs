@@ -30,7 +30,7 @@ const MAX_WAITING: usize = 4096;
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LONGEST_LOOK: Duration = Duration::from_millis(64);
 /// The entropy of QP1's datagrams: all of one peer take one way.
-const ENTROPY: u32 = 1;
+pub(super) const ENTROPY: u32 = 1;
 
 /// From our address to the peer's.
 type Ends = (IpAddr, IpAddr);

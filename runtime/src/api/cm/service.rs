@@ -6,13 +6,16 @@ use std::sync::Arc;
 use softnic_cm::{Event, MraTime};
 use softnic_nic::Notify;
 use softnic_nic::transports::Completion;
+use softnic_wire::failover::Side;
 use softnic_wire::mad::MAD_LEN;
 use softnic_wire::mad::cm::TimeoutCode;
 
+use super::backup::Backup;
 use super::gsi::Gsi;
 use super::paths::Paths;
 use super::{CmOpenError, Managed, Shared};
 use crate::api::context::Context;
+use crate::api::manager_news::News;
 use crate::background::{Background, Stop};
 
 /// Completions taken at a time.
@@ -23,7 +26,8 @@ const PATIENCE: TimeoutCode = TimeoutCode::new(24);
 pub(super) fn start(context: &Context, shared: &Arc<Shared>) -> Result<Background, CmOpenError> {
     let gsi = Gsi::open(context)?;
     let paths = Paths::new(context, &gsi.pd, shared.first_data.clone())?;
-    let service = Service { shared: Arc::clone(shared), gsi, paths, completions: Vec::with_capacity(BATCH) };
+    let backup = Backup::open(context, shared.first_data.clone());
+    let service = Service { shared: Arc::clone(shared), gsi, paths, backup, completions: Vec::with_capacity(BATCH) };
     Ok(Background::start("softnic-cm", move |stop| service.run(stop))?)
 }
 
@@ -31,6 +35,7 @@ struct Service {
     shared: Arc<Shared>,
     gsi: Gsi,
     paths: Paths,
+    backup: Option<Backup>,
     completions: Vec<Completion>,
 }
 
@@ -57,6 +62,7 @@ impl Service {
     /// Does what there is to do; whether there was anything from the wire.
     fn step(&mut self) -> bool {
         let taken = self.receive();
+        self.hear_from_backup();
         let first = std::mem::take(&mut *self.shared.first_data.0.qpns.lock().unwrap_or_else(|p| p.into_inner()));
         self.pass_on_round_trips();
         let now = self.shared.now();
@@ -94,8 +100,25 @@ impl Service {
         taken
     }
 
+    /// Takes what came by the backup, and what is to be known of it.
+    fn hear_from_backup(&mut self) {
+        let Some(backup) = &self.backup else { return };
+        for news in backup.news() {
+            let mut managed = self.shared.managed();
+            match news {
+                News::Proven(qpn, route) => managed.cm.set_backup(qpn, &route),
+                News::Moved(qpn, side) => managed.cm.set_side(qpn, side),
+                News::Came(route, mad) => managed.cm.handle_mad(self.shared.now(), &route, &*mad),
+            }
+        }
+    }
+
     fn transmit(&mut self) {
         let mut mad = [0; MAD_LEN];
+        if let Some(backup) = &self.backup {
+            let ports = backup.ports_up();
+            self.shared.managed().cm.set_ports(ports);
+        }
         while self.gsi.has_room() {
             if let Some((handle, route, mad)) = self.paths.next_ready() {
                 self.gsi.send(&handle, route.qpn, &mad);
@@ -104,6 +127,10 @@ impl Service {
             // Not locked while the NIC is called: others may wait for the manager with the NIC in their hands.
             let next = self.shared.managed().cm.poll_transmit(self.shared.now(), &mut mad);
             let Some(route) = next else { return };
+            if route.side == Side::Backup {
+                self.backup.iter().for_each(|backup| backup.send(&route, &mad));
+                continue;
+            }
             if let Some(handle) = self.paths.handle(&route, &mad) {
                 self.gsi.send(&handle, route.qpn, &mad);
             }

@@ -1,5 +1,6 @@
 //! Two NICs with backups, on wires in memory that are cut and mended.
 
+mod by_name;
 mod endings;
 mod meetings;
 mod moves;
@@ -167,10 +168,20 @@ impl World {
 
     /// Two connected queue pairs, with these rights of their peers, of which B's is not made ready to send if it only answers.
     fn connect_as(&self, answers: bool, access: Access) -> [End; 2] {
-        let ends = [A, B].map(|host| self.end(host, access));
-        self.connect_end(B, &ends, answers, access);
-        self.connect_end(A, &ends, false, access);
+        let ends = self.ends(access);
+        self.join(&ends, answers, access);
         ends
+    }
+
+    /// Two queue pairs that are not connected.
+    fn ends(&self, access: Access) -> [End; 2] {
+        [A, B].map(|host| self.end(host, access))
+    }
+
+    /// Connects them to each other.
+    fn join(&self, ends: &[End; 2], answers: bool, access: Access) {
+        self.connect_end(B, ends, answers, access);
+        self.connect_end(A, ends, false, access);
     }
 
     /// A queue pair of a host that is not connected yet, with these rights of its peer.
