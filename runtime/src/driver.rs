@@ -89,6 +89,8 @@ pub struct Driver<N, I> {
     short_rounds: u32,
     /// The last time that frames were to leave, all did.
     drained: bool,
+    /// The last round only looked whether a frame came in, and none did.
+    in_vain: bool,
     /// The place of the port by which the last frame came: the next one most likely does, too.
     latest: usize,
     /// Where a frame lies that does not go to the wire, or that the capture needs in one piece.
@@ -143,6 +145,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             cut: Vec::new(),
             short_rounds: 0,
             drained: true,
+            in_vain: false,
             latest: 0,
             scratch: vec![0; MAX_FRAME].into(),
         }
@@ -281,8 +284,10 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         if now.is_none() && self.drained && self.short_rounds > 0 {
             let received = self.receive(self.latest..=self.latest, None, before)?;
             self.short_rounds = if received { 0 } else { self.short_rounds - 1 };
+            self.in_vain = !received;
             return Ok(received);
         }
+        self.in_vain = false;
         let begin = now.unwrap_or_else(|| self.now());
         let due = self.next_timeout();
         if due.is_some_and(|at| at <= begin) {
@@ -292,6 +297,12 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         let busy = self.round(begin, before)?;
         self.short_rounds = if busy { 0 } else { self.idle_rounds(begin, due) };
         Ok(busy)
+    }
+
+    /// Whether the last round did nothing that could begin a timer: it only looked for a frame.
+    #[inline]
+    pub(crate) fn was_in_vain(&self) -> bool {
+        self.in_vain
     }
 
     /// What the Node's time is counted from.

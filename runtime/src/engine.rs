@@ -120,6 +120,8 @@ impl Engine {
         // What waits for room waits for another round, and this may be the program's last.
         let due = |core: &Core| match core.waits_for_room() {
             true => Some(0),
+            // Of a program that polls most rounds are: asking all timers would be a good part of what they take.
+            false if core.driver.was_in_vain() => None,
             false => core.driver.next_timeout().map(|at| at.as_nanos()),
         };
         self.takeover.try_run(|core| self.progress(core), due, &self.wake).unwrap_or(false)

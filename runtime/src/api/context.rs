@@ -377,7 +377,8 @@ impl Context {
         let ids: Vec<PdId> = self.0.engines.iter().map(|engine| engine.control().nic().alloc_pd()).collect();
         debug_assert!(ids.iter().all(|&id| id == ids[0]));
         if let Some(control) = self.0.control() {
-            control.record(Shadow::Pd(ids[0]));
+            // Nobody is woken: the domain is of use when something is in it, which is recorded behind it.
+            lock(&control.list).shadows.push(Shadow::Pd(ids[0]));
         }
         ProtectionDomain(Arc::new(Domain { context: Arc::clone(&self.0), id: ids[0] }))
     }
@@ -413,6 +414,9 @@ impl Drop for Domain {
             // All that is in it keeps it alive, so nothing is.
             let _ = core.nic().dealloc_pd(self.id);
             core.dual().forget_pd(self.id);
+        }
+        if let Some(control) = self.context.control() {
+            lock(&control.list).shadows.retain(|shadow| !matches!(shadow, Shadow::Pd(pd) if *pd == self.id));
         }
     }
 }

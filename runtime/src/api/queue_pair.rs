@@ -328,9 +328,9 @@ impl QueuePair {
         // What is flushed need not wait until a frame comes in.
         core.hand_out();
         drop(core);
-        // One that only answers may stay ready to receive.
-        let connected = matches!(state, Some(QpState::ReadyToReceive | QpState::ReadyToSend)) && before != state;
-        if connected
+        // From then on, and not once more when it is ready to send: one that only answers may stay as it is.
+        if state == Some(QpState::ReadyToReceive)
+            && before != state
             && self.0.options.kind != QpKind::Gsi
             && let Some(control) = self.0.pd.inner().control()
         {
