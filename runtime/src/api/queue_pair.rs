@@ -278,7 +278,9 @@ impl QueuePair {
 
     /// All attributes that were set.
     pub fn query(&self) -> QpAttr {
-        self.0.engine.control().dual().query_qp(self.0.qpn).map(|(_, attr)| attr).unwrap_or_default()
+        // With a backup the attributes may be those of an earlier state.
+        let known = self.0.engine.control().dual().query_qp(self.0.qpn);
+        known.map(|(state, attr)| QpAttr { state: Some(state), ..attr }).unwrap_or_default()
     }
 
     /// What its requests are sent by, where Selective Repeat or LoWAR was wished for; `None` for others. A peer that has it answers within a

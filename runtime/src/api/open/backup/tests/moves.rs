@@ -55,6 +55,7 @@ fn a_target_that_is_never_ready_to_send_has_a_backup_and_may_become_ready_later(
             flow.until("fallback", |flow| flow.world.moved(A).0 >= round);
             flow.more(50);
             assert_eq!(flow.ends[B].qp.state(), QpState::ReadyToReceive);
+            assert_eq!(flow.ends[B].qp.query().state, Some(QpState::ReadyToReceive));
             world.set(0, WHOLE);
             flow.until("return", |flow| flow.world.moved(A).1 >= round);
             flow.more(50);
@@ -70,6 +71,10 @@ fn a_target_that_is_never_ready_to_send_has_a_backup_and_may_become_ready_later(
         post(b, 99, SendOp::Send, &b.memory, 0);
         let done = completions(&world, &b.cqs[0], 1)[0];
         assert_eq!((done.wr_id, done.status), (99, Status::Success));
+        // And is said to be ready to send from now on, wherever its connection is.
+        world.set(0, LOSES);
+        flow.until("fallback", |flow| flow.world.moved(A).0 >= 3);
+        assert_eq!(flow.ends[B].qp.query().state, Some(QpState::ReadyToSend));
     }
 }
 
