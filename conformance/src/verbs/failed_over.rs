@@ -34,7 +34,7 @@ pub struct FailoverOptions {
     /// Rates of `softnic perf` and ib_write_bw with a backup that is not needed and without one, in turns, and their ratio
     #[arg(long, conflicts_with_all = ["parts", "all", "list", "fallbacks"])]
     cost: bool,
-    /// The optimised build, as users have it, which takes minutes to build; --cost always takes it
+    /// The optimised build, as users have it; takes minutes to build
     #[arg(long)]
     release: bool,
     /// Show what programs print even if all is well
@@ -98,7 +98,7 @@ fn is_short(test: &Test) -> bool {
 /// What scenarios run with: as it is built for people, without what tests of the library alone need.
 fn built(options: &FailoverOptions) -> Result<Bench, String> {
     println!("{}", setup::install(&setup::VERBS)?);
-    let release: &[&str] = if options.release || options.cost { &["--release"] } else { &[] };
+    let release: &[&str] = if options.release { &["--release"] } else { &[] };
     let words = [&["build", "--locked", "-p", "softnic", "-p", "softnic-verbs"], release].concat();
     Bench::with(programs::build_one("softnic", &words)?, options.verbose)
 }

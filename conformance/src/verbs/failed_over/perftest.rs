@@ -37,9 +37,10 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             all.push(Scenario::new(endless(program, false), Trouble::Nic(whose, fault)));
         }
     }
+    // They wait long for their turns: an ACK timeout of a second.
     all.push(Scenario::new(
-        case("ib_write_bw", "-q 1000 -s 4096 -t 8 -D 1 --run_infinitely", Prints::OneRow, false),
-        Trouble::Wire("down=0s+1h"),
+        case("ib_write_bw", "-q 1000 -s 1024 -t 4 -u 18 -D 1 --run_infinitely", Prints::OneRow, false),
+        Trouble::Down(Whose::Initiator),
     ));
     // Before, within and after the handshake. The survivor of writes hears of the end by its own connection.
     for ms in [0, 5, 20, 200] {

@@ -155,6 +155,12 @@ impl Scenario {
         }
     }
 
+    /// How many queue pairs its options ask for.
+    pub(super) fn connections(&self) -> u64 {
+        let mut words = self.case.options.split_whitespace().skip_while(|&word| word != "-q").skip(1);
+        words.next().and_then(|count| count.parse().ok()).unwrap_or(1)
+    }
+
     /// Whether the program runs until it is ended, and says every second how fast.
     pub(super) fn is_endless(&self) -> bool {
         self.case.options.contains("--run_infinitely")
