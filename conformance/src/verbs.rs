@@ -1,6 +1,7 @@
 //! `cargo xtask verbs`: unmodified verbs programs on softnic, with each other and with Linux Soft-RoCE, and C tests of our own.
 
 mod authenticated;
+mod bench;
 mod best_effort;
 mod by_name;
 mod c_tests;
@@ -27,13 +28,13 @@ mod summarised;
 mod tools;
 mod ucx;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
-use crate::guest::{Error, catch_interrupts, create_folder, interrupted};
+use crate::guest::{Error, catch_interrupts, interrupted};
+use crate::setup;
 use crate::steps::Outcome;
-use crate::tshark::Scratch;
-use crate::{programs, setup};
+pub(crate) use bench::Bench;
 pub use failed_over::{FailoverOptions, run_failover, run_failover_short};
 use report::{Report, Row};
 
@@ -163,43 +164,6 @@ impl Test {
         Ok(c.chain(pair).chain(host).chain(shared).chain(more).chain(tools::rxe().into_iter().flat_map(both)).collect())
     }
 }
-
-/// What the tests run with.
-struct Bench {
-    /// The program, with the library beside it.
-    softnic: PathBuf,
-    scratch: Scratch,
-    verbose: bool,
-}
-
-impl Bench {
-    fn new(release: bool, verbose: bool) -> Result<Bench, String> {
-        println!("{}", setup::install(&setup::VERBS)?);
-        let words = match release {
-            true => vec!["build", "--locked", "--release", "-p", "softnic", "-p", "softnic-verbs"],
-            // The example has cargo count in what only tests depend on, so that nothing is built that they have built.
-            false => {
-                [&["build", "--lib", "--bin", "softnic", "--example", "ping_pong"], &programs::TESTED[..]].concat()
-            }
-        };
-        Bench::with(programs::build_one("softnic", &words)?, verbose)
-    }
-
-    /// With a program that is built.
-    fn with(softnic: PathBuf, verbose: bool) -> Result<Bench, String> {
-        let scratch = Scratch::new("verbs")?;
-        create_folder(&scratch.0.join(TEMPORARY)).map_err(|e| e.to_string())?;
-        Ok(Bench { softnic, scratch, verbose })
-    }
-
-    /// The folder that programs have for temporary files: nothing may be left there.
-    fn temporary(&self) -> PathBuf {
-        self.scratch.0.join(TEMPORARY)
-    }
-}
-
-/// Its name.
-const TEMPORARY: &str = "tmp";
 
 /// The command.
 pub fn run(options: &Options) -> Result<(), String> {
