@@ -3,7 +3,7 @@
 use crate::common::*;
 use softnic_nic::transports::negotiation::write_mad;
 use softnic_nic::{Nic, ReceivedMad, negotiated_qp};
-use softnic_wire::mad::failover::{FAILOVER_HELLO, FAILOVER_REGION};
+use softnic_wire::mad::failover::{FAILOVER_HELLO, FAILOVER_PROOF, FAILOVER_REGION};
 use softnic_wire::mad::vendor::{self, Oui};
 use softnic_wire::mad::{Attribute, BASE_VERSION, MAD_LEN, Method, Repr, Status};
 use softnic_wire::{Addresses, Layout, MacAddr, Node, Opcode, Path, Qpn, Template, TxFrame, bth};
@@ -232,7 +232,7 @@ fn a_mad_is_handed_to_the_queue_pair_that_it_names_and_a_refusal_to_the_one_that
         negotiated_qp(&frame, &Layout::locate(&frame).unwrap()).map(Qpn::value)
     };
     let refusal = Status::UNSUPPORTED_METHOD_ATTRIB;
-    for attribute in [FAILOVER_HELLO, FAILOVER_REGION] {
+    for attribute in [FAILOVER_HELLO, FAILOVER_REGION, FAILOVER_PROOF] {
         assert_eq!(about(&mad(attribute, Method::GET, Status::SUCCESS)), Some(0x12_3456));
         assert_eq!(about(&mad(attribute, Method::GET_RESP, Status::SUCCESS)), Some(0x12_3456));
         assert_eq!(about(&mad(attribute, Method::GET_RESP, refusal)), Some(TID as u32 & 0x00ff_ffff));

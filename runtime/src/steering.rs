@@ -176,7 +176,7 @@ mod tests {
     use crate::MemoryWire;
     use crate::io::MAX_FRAME;
     use softnic_nic::transports::negotiation::{self, vendor};
-    use softnic_wire::mad::failover::{FAILOVER_HELLO, FAILOVER_REGION};
+    use softnic_wire::mad::failover::{FAILOVER_HELLO, FAILOVER_PROOF, FAILOVER_REGION};
     use softnic_wire::mad::{Attribute, MAD_LEN, Status};
     use softnic_wire::sr::SrSettings;
     use softnic_wire::{Addresses, ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Template};
@@ -275,7 +275,7 @@ mod tests {
         let (mut peers, ours): (Vec<_>, Vec<Io>) =
             (0..2).map(|_| MemoryWire::pair().map(|(a, b)| (a, Box::new(b) as Io)).unwrap()).unzip();
         let mut engines = Steering::among(ours, 1).unwrap();
-        let attributes = [vendor::ATTRIBUTE, FAILOVER_HELLO, FAILOVER_REGION];
+        let attributes = [vendor::ATTRIBUTE, FAILOVER_HELLO, FAILOVER_REGION, FAILOVER_PROOF];
         let kinds = [Kind::Offer, Kind::Answer(Status::SUCCESS), Kind::Answer(Status::UNSUPPORTED_METHOD_ATTRIB)];
         for came_in in [0, 1] {
             for (kind, attribute) in kinds.into_iter().flat_map(|kind| attributes.map(|attribute| (kind, attribute))) {

@@ -33,11 +33,12 @@ pub use entry::{Entry, EntryError, EntryKey, EntryValue, Object};
 pub use fuzz::fuzz_failover;
 use mac::{Mac, are_equal};
 
-use crate::Psn;
 use crate::bytes::{array, be24, be32, put24, put32};
+use crate::{Psn, Qpn};
 
 const MAGIC: [u8; 4] = *b"SNFO";
 const SECRET_LABEL: &[u8] = b"softnic failover 1 connection";
+const PROOF_LABEL: &[u8] = b"softnic failover 1 proof";
 
 mod field {
     pub(super) const MAGIC: usize = 0;
@@ -65,6 +66,15 @@ pub fn connection_secret(nonces: [[u8; 16]; 2]) -> [u8; 16] {
     let mut mac = Mac::new(&nonces[0]);
     mac.update(SECRET_LABEL);
     mac.update(&nonces[1]);
+    mac.finish()
+}
+
+/// The MAC of a [proof](crate::mad::failover::Proof): of the QPNs of its sender and receiver, and of the nonce in it.
+pub(crate) fn proof_mac(secret: &[u8; 16], qpns: [Qpn; 2], region_nonce: &[u8; 16]) -> [u8; 16] {
+    let mut mac = Mac::new(secret);
+    mac.update(PROOF_LABEL);
+    qpns.iter().for_each(|qpn| mac.update(&qpn.value().to_be_bytes()));
+    mac.update(region_nonce);
     mac.finish()
 }
 

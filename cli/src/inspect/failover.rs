@@ -1,8 +1,8 @@
-//! MADs of failover as `inspect` shows them: hellos with backup queue pairs, and questions for regions.
+//! MADs of failover as `inspect` shows them: hellos with backup queue pairs, questions for regions, and proofs.
 
 use serde_json::{Value, json};
 use softnic_pcaps::decode::Dissection;
-use softnic_wire::mad::failover::{Hello, RegionQuery};
+use softnic_wire::mad::failover::{Hello, Proof, RegionQuery};
 
 use super::json::{hex, type_and_status};
 use super::mad::is_mad;
@@ -17,9 +17,17 @@ pub(super) fn region(p: &Dissection<'_>) -> Option<RegionQuery> {
     RegionQuery::parse(p.payload).ok().filter(|_| is_mad(p))
 }
 
+/// The proof in a packet to QP1.
+pub(super) fn proof(p: &Dissection<'_>) -> Option<Proof> {
+    Proof::parse(p.payload).ok().filter(|_| is_mad(p))
+}
+
 /// What the MAD in a packet says, and the name that this has among extensions.
 pub(super) fn json(p: &Dissection<'_>) -> Option<(&'static str, Value)> {
-    hello(p).map(|h| ("failover", of_hello(&h))).or_else(|| region(p).map(|q| ("failover_region", of_region(&q))))
+    hello(p)
+        .map(|h| ("failover", of_hello(&h)))
+        .or_else(|| region(p).map(|q| ("failover_region", of_region(&q))))
+        .or_else(|| proof(p).map(|p| ("failover_proof", of_proof(&p))))
 }
 
 fn of_hello(h: &Hello) -> Value {
@@ -60,5 +68,18 @@ fn of_region(q: &RegionQuery) -> Value {
         "rkey": q.rkey,
         "pending": q.pending,
         "region": q.answer.map(|r| json!({ "addr": r.addr, "len": r.len, "backup_rkey": r.backup_rkey })),
+    })
+}
+
+fn of_proof(p: &Proof) -> Value {
+    let (kind, status) = type_and_status(p.kind);
+    json!({
+        "type": kind,
+        "status": status,
+        "tid": p.transaction_id,
+        "version": p.version,
+        "sender_qpn": p.sender_qpn.value(),
+        "receiver_qpn": p.receiver_qpn.value(),
+        "region_nonce": hex(&p.region_nonce),
     })
 }

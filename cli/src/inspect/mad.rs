@@ -39,4 +39,5 @@ pub(super) fn mad_line(p: &Dissection<'_>) -> Option<String> {
         .or_else(|| negotiation(p).map(|n| format!("{n}{}{}", no_sdr(), mac(&n))))
         .or_else(|| failover::hello(p).map(|h| h.to_string()))
         .or_else(|| failover::region(p).map(|q| q.to_string()))
+        .or_else(|| failover::proof(p).map(|p| p.to_string()))
 }

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use softnic_transports::negotiation::write_mad;
-use softnic_wire::mad::failover::{FAILOVER_HELLO, FAILOVER_REGION};
+use softnic_wire::mad::failover::{FAILOVER_HELLO, FAILOVER_PROOF, FAILOVER_REGION};
 use softnic_wire::mad::vendor::{self, Oui};
 use softnic_wire::mad::{self, Class, MAD_LEN, Method, Status};
 use softnic_wire::{Addresses, Layout, MacAddr, Path, Qpn, Template, TxFrame, bth, ethernet, icrc};
@@ -134,7 +134,7 @@ impl Nic {
 
 /// Whether a whole MAD of softnic's class is about failover.
 pub(super) fn is_failover(mad: &[u8]) -> bool {
-    matches!(mad::Packet::new_unchecked(mad).attribute_id(), FAILOVER_HELLO | FAILOVER_REGION)
+    matches!(mad::Packet::new_unchecked(mad).attribute_id(), FAILOVER_HELLO | FAILOVER_REGION | FAILOVER_PROOF)
 }
 
 /// The queue pair that a MAD about failover is for, unless it is none or refuses.

@@ -74,8 +74,15 @@ impl EntryKey<'_> {
 
 impl fmt::Display for EntryKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:", self.prefix, Entry::VERSION)?;
-        match self.object {
+        write!(f, "{}:{}", self.prefix, self.object)
+    }
+}
+
+/// The text of its key behind the prefix.
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", Entry::VERSION)?;
+        match self {
             Object::QueuePair { gid, qpn } => write!(f, "qp:{:032x}:{:06x}", gid.to_bits(), qpn.value()),
             Object::Region { gid, rkey } => write!(f, "mr:{:032x}:{rkey:08x}", gid.to_bits()),
         }

@@ -6,7 +6,7 @@ use super::entry::{self, Entry, EntryKey, Object};
 use super::{Status, seal};
 use crate::Qpn;
 use crate::bytes::{array, be24, be32};
-use crate::mad::failover::{FAILOVER_HELLO, FAILOVER_REGION};
+use crate::mad::failover::{FAILOVER_HELLO, FAILOVER_PROOF, FAILOVER_REGION};
 use crate::mad::vendor::{self, CLASS, Oui};
 use crate::mad::{self, Attribute, MAD_LEN, fuzz_mad};
 
@@ -23,7 +23,8 @@ pub fn fuzz_failover(data: &[u8]) {
     let damage = usize::from(how >> 3);
     match how & 7 {
         0 => mad_of(FAILOVER_HELLO, bytes),
-        1 => mad_of(FAILOVER_REGION, bytes),
+        1 if damage & 1 == 0 => mad_of(FAILOVER_REGION, bytes),
+        1 => mad_of(FAILOVER_PROOF, bytes),
         2 => status(padded(bytes), damage),
         3 => {
             let mut block: [u8; Status::LEN] = padded(bytes);

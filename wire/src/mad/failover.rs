@@ -2,7 +2,8 @@
 //!
 //! They are built like the [negotiation](super::vendor): Get asks, GetResp answers, and whoever does not know the
 //! attribute answers with an error status at once. The QPNs are those of the default queue pairs, whichever path the
-//! MAD goes by. Up to byte 52 the layout is the negotiation's. Bytes 88 to 103, its MAC, are left free in both.
+//! MAD goes by. Up to byte 52 the layout is the negotiation's. Bytes 88 to 103, its MAC, are left free in both. What two
+//! ends that found each other in a store say is a [`Proof`].
 //!
 //! [`Hello`], attribute [`FAILOVER_HELLO`]:
 //!
@@ -36,14 +37,17 @@ use crate::bytes::{array, be32, put32};
 pub use crate::failover::{BackupQp, RegionAnswer};
 use crate::{Error, Qpn};
 
+mod proof;
 #[cfg(test)]
 mod tests;
+
+pub use proof::{FAILOVER_PROOF, Proof};
 
 /// The attribute of [`Hello`].
 pub const FAILOVER_HELLO: Attribute = Attribute(0x0011);
 /// The attribute of [`RegionQuery`].
 pub const FAILOVER_REGION: Attribute = Attribute(0x0012);
-/// The version of the format that this code writes, of both.
+/// The version of the format that this code writes, of all of them.
 pub const VERSION: u8 = 1;
 
 /// Inside the vendor's data, which begins at byte 40 of the MAD.

@@ -1,7 +1,7 @@
 //! The fuzz body of this module: whatever parses is emitted and parsed again to the same value.
 
 use super::cm::Message;
-use super::failover::{Hello, RegionQuery};
+use super::failover::{Hello, Proof, RegionQuery};
 use super::ip_cm::IpCm;
 use super::vendor::Negotiation;
 use super::{HEADER_LEN, MAD_LEN, Repr};
@@ -33,6 +33,11 @@ pub fn fuzz_mad(data: &[u8]) {
         let mut out = [0xff; MAD_LEN];
         query.emit(&mut out);
         assert_eq!(RegionQuery::parse(&out), Ok(query));
+    }
+    if let Ok(proof) = Proof::parse(data) {
+        let mut out = [0xff; MAD_LEN];
+        proof.emit(&mut out);
+        assert_eq!(Proof::parse(&out), Ok(proof));
     }
     if let Ok(ip) = IpCm::parse(data) {
         let mut out = [0xff; IpCm::LEN];

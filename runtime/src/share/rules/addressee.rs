@@ -115,7 +115,7 @@ fn negotiated(a: &mut Assembler, of_queue_pair: Label, nobody: Label) {
     a.place(asks_or_answers);
     // What every MAD of softnic's begins with is the same.
     let known = a.label();
-    for attribute in [failover::FAILOVER_HELLO, failover::FAILOVER_REGION] {
+    for attribute in [failover::FAILOVER_HELLO, failover::FAILOVER_REGION, failover::FAILOVER_PROOF] {
         a.jump_if(When::Equal, R1, loaded(attribute.0), known);
     }
     a.jump_if(When::NotEqual, R1, loaded(vendor::ATTRIBUTE.0), nobody);

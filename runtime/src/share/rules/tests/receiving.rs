@@ -80,13 +80,13 @@ fn a_negotiation_goes_to_the_process_of_the_queue_pair_that_it_is_about() {
     }
     let good = negotiation(Qpn::new(77), qp(1), KINDS[0]);
     // MADs about failover begin as those of the negotiation do.
-    for attribute in [failover::FAILOVER_HELLO, failover::FAILOVER_REGION] {
+    for attribute in [failover::FAILOVER_HELLO, failover::FAILOVER_REGION, failover::FAILOVER_PROOF] {
         let mut bytes = good;
         bytes[16..18].copy_from_slice(&attribute.0.to_be_bytes());
         assert_eq!(port.receive(&mad(&inwards(false), &bytes)), to(XDP_REDIRECT, 1), "{attribute}");
     }
     // Attribute, OUI, RMPP, format version, method: each of another value.
-    for (at, value) in [(17, 0x13), (37, 0x0f), (39, 0x4f), (26, 1), (40, 0), (3, Method::SET.0)] {
+    for (at, value) in [(17, 0x14), (37, 0x0f), (39, 0x4f), (26, 1), (40, 0), (3, Method::SET.0)] {
         let mut bytes = good;
         bytes[at] = value;
         assert_eq!(port.receive(&mad(&inwards(false), &bytes)), for_nobody(XDP_DROP), "byte {at}");
