@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use softnic_nic::transports::{SendOp, SendWr};
 use softnic_nic::{Buffer, QpAttr, QpInit};
-use softnic_wire::failover::{BackupQp, Phase, Side, Status};
+use softnic_wire::failover::{BackupQp, Object, Phase, Side, Status};
 use softnic_wire::{Instant, Path, Psn, Qpn};
 
 use crate::machine::{Machine, Refusal};
@@ -75,10 +75,12 @@ pub(crate) fn parts(connections: &mut [Option<Connection>], at: usize) -> Option
 /// How far the two ends are with their backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// The peer is asked.
+    /// The peer is asked, or the store is.
     Meeting,
     /// The peer's backup is known, the way there is not.
     NoPath,
+    /// The peer's backup is known from a store, and who wrote the entry is not.
+    Proving,
     /// Both backup queue pairs are connected, as far as we know.
     Ready,
     /// It has no backup: as if there was none.
@@ -111,9 +113,15 @@ pub(crate) struct Guard {
     pub(crate) secrets: [[u8; 16]; 2],
     pub(crate) peer: Option<BackupQp>,
     pub(crate) path: Option<Path>,
-    /// When to ask the peer again, and how long to wait then.
+    /// When to ask the peer or the store again, and how often that was done.
     pub(crate) ask_at: Option<Instant>,
     pub(crate) asked: u32,
+    /// Under what the store has our backup.
+    pub(crate) stored: Option<Object>,
+    /// Entries of the peer's that were not proven.
+    pub(crate) dropped: u32,
+    /// What the peer's entries about regions have, as its proof says.
+    pub(crate) region_nonce: Option<[u8; 16]>,
     pub(crate) machine: Machine,
     /// The queue pair of each side has halted.
     pub(crate) halted: [bool; 2],
@@ -139,6 +147,8 @@ pub(crate) struct Guard {
     pub(crate) failed_at: Option<Instant>,
     /// The peer's key that was asked for, and when to ask again.
     pub(crate) wanted: Option<(u32, Instant)>,
+    /// The last one that the store was asked for.
+    pub(crate) looked_up: Option<u32>,
     /// Work of it waits for a region to be registered at the backup.
     pub(crate) keyless: bool,
     /// The program has it drain its sends (SQD).
@@ -191,7 +201,7 @@ impl Guard {
     /// Whether something may happen to it that no event tells of.
     pub(crate) fn is_unsettled(&self) -> bool {
         match self.stage {
-            Stage::Meeting | Stage::NoPath => true,
+            Stage::Meeting | Stage::NoPath | Stage::Proving => true,
             Stage::Ready => !self.machine.is_settled() || !self.queue.is_empty() || !self.recvs.is_empty(),
             Stage::Unprotected => false,
         }

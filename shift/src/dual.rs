@@ -11,10 +11,12 @@ mod node;
 mod perform;
 mod progress;
 mod pump;
+mod requests;
 mod shadows;
+mod store;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::IpAddr;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
 
 use softnic_nic::transports::memory::PdId;
 use softnic_nic::transports::qp::{Caps, QpState};
@@ -27,84 +29,21 @@ use agenda::{Agenda, QpnMap, Standing};
 
 use crate::connection::{Connection, Guard, Stage};
 use crate::counters::FailoverCounters;
-use crate::machine::{Machine, Reason, Refusal, Times};
+use crate::machine::Machine;
+
+pub use requests::{Config, Lookup, Notice, ProtectError, Request, Store};
 
 /// Room in the default's queue pairs for work of our own: a probe or a notification, and the status behind it.
 const OWN_SENDS: u32 = 4;
 
-/// How connections are protected.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Config {
-    /// Their times.
-    pub times: Times,
-}
-
-/// Something that only whoever drives the Node can say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Request {
-    /// The way from the backup NIC to the peer's, for [`DualNic::set_backup_path`].
-    Path {
-        /// The connection.
-        qpn: Qpn,
-        /// The peer's backup.
-        peer: IpAddr,
-    },
-}
-
-/// Something that happened to a connection, for people and for events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notice {
-    /// It has a backup from now on, at this address of the peer.
-    Protected(Qpn, IpAddr),
-    /// It has none.
-    Unprotected(Qpn, ProtectError),
-    /// Its sends go by this side from now on.
-    Moved(Qpn, Side, Reason),
-    /// It ends in errors.
-    Failed(Qpn, Refusal),
-}
-
-/// Why a connection has no backup.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum ProtectError {
-    /// There is no backup NIC.
-    #[error("there is no backup")]
-    NoBackup,
-    /// Only reliable connections with receives of their own are protected.
-    #[error("only reliable connections without a shared receive queue are protected")]
-    Kind,
-    /// It is not connected.
-    #[error("the queue pair is not connected")]
-    State,
-    /// The backup has no protection domain, address, number or memory for it.
-    #[error("the backup cannot have a queue pair like it")]
-    Resources,
-    /// The backup's links carry shorter packets.
-    #[error("the path MTU of the connection is longer than the backup's")]
-    Mtu,
-    /// The backup has no address of the connection's IP version.
-    #[error("the backup has no address of the connection's IP version")]
-    NoAddress,
-    /// Both ends of the connection are on this NIC.
-    #[error("both ends are on this NIC")]
-    Loopback,
-    /// The peer has no backup, or knows nothing of such.
-    #[error("the peer has no backup")]
-    Peer,
-    /// The peer protects connections in another way.
-    #[error("the peer protects its connections in another way")]
-    Mode,
-    /// The peer's backup is not reached from ours.
-    #[error("there is no path from our backup to the peer's")]
-    NoPath,
-}
-
 /// A region of the default NIC at the backup.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct ShadowRegion {
     addr: u64,
     len: u64,
     key: u32,
+    /// Under which GIDs of the default the store has it.
+    stored: Vec<Ipv6Addr>,
 }
 
 /// The second NIC, and what is known of connections.
@@ -120,6 +59,8 @@ struct Backup {
     regions: BTreeMap<u32, ShadowRegion>,
     /// The keys of the default, by those of the backup.
     default_keys: BTreeMap<u32, u32>,
+    /// Regions of the default that the backup will never have.
+    without_shadow: HashSet<u32>,
     /// Keys of peers' regions: at their backup.
     remote_keys: BTreeMap<(IpAddr, u32), u32>,
     connections: Vec<Option<Connection>>,
@@ -181,6 +122,7 @@ impl DualNic {
             pds: HashMap::new(),
             regions: BTreeMap::new(),
             default_keys: BTreeMap::new(),
+            without_shadow: HashSet::new(),
             remote_keys: BTreeMap::new(),
             connections: Vec::new(),
             free: Vec::new(),
@@ -332,6 +274,7 @@ impl DualNic {
         let Some(connection) = &mut backup.connections[at] else { return Err(ProtectError::Kind) };
         connection.refused = made.is_err();
         connection.guard = Some(Box::new(Guard { receives_only, ..made? }));
+        backup.begin_to_meet(&mut self.nic, now, at);
         backup.note(at);
         backup.mark(at);
         Ok(())
@@ -365,7 +308,7 @@ impl Backup {
 
     /// A region of the default as the backup knows it, for a peer that asks.
     fn region(&self, rkey: u32) -> Option<RegionAnswer> {
-        let ShadowRegion { addr, len, key } = *self.regions.get(&rkey)?;
+        let ShadowRegion { addr, len, key, .. } = *self.regions.get(&rkey)?;
         Some(RegionAnswer { addr, len, backup_rkey: key })
     }
 

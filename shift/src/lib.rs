@@ -11,5 +11,5 @@ pub mod machine;
 mod work;
 
 pub use counters::FailoverCounters;
-pub use dual::{Config, DualNic, Notice, ProtectError, Request};
+pub use dual::{Config, DualNic, Lookup, Notice, ProtectError, Request, Store};
 pub use machine::{Reason, Refusal, Times};

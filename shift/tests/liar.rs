@@ -8,8 +8,8 @@ use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::qp::{Caps, PayloadMode, QpKind};
 use softnic_nic::transports::{Completion, CqId, Data, RecvWr, SendFlags, SendOp, SendWr, Sge};
 use softnic_nic::{Buffer, Connection, Nic, NicConfig, Port, QpInit};
-use softnic_shift::{Config, DualNic, Notice, Request, Times};
-use softnic_wire::failover::{BackupQp, Phase, Side, Status, connection_secret};
+use softnic_shift::{Config, DualNic, Notice, Request, Store, Times};
+use softnic_wire::failover::{BackupQp, Entry, EntryValue, Phase, Side, Status, connection_secret};
 use softnic_wire::mad::failover::{FAILOVER_HELLO, Hello, Mode, Readiness, VERSION};
 use softnic_wire::mad::vendor::Kind;
 use softnic_wire::mad::{self, MAD_LEN, Status as MadStatus};
@@ -18,7 +18,7 @@ use softnic_wire::{Instant, MacAddr, Node, PathMtu, Psn, Qpn, TxFrame};
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const ANSWER: Duration = Duration::from_millis(40);
 const ROOM: usize = 4096;
-const NONCE: [u8; 16] = [0x5a; 16];
+pub(crate) const NONCE: [u8; 16] = [0x5a; 16];
 const BASES: [u64; 2] = [0x1000_0000, 0x2000_0000];
 
 /// The honest host is 1, the liar 2; backups are on another network.
@@ -63,6 +63,8 @@ pub(crate) struct World {
     pub(crate) hello: Option<Hello>,
     /// MADs that came to the liar and that it has not answered, by the NIC that they came to.
     pub(crate) mads: Vec<(usize, softnic_nic::ReceivedMad)>,
+    /// What the host asks of a store.
+    pub(crate) requests: Vec<Request>,
     own: Objects,
     theirs: [Objects; 2],
     pub(crate) memory: [Arc<Buffer>; 2],
@@ -73,13 +75,18 @@ pub(crate) struct World {
 impl World {
     /// The two are connected, and the host wants its connection protected. A peer that takes no MADs refuses them.
     pub(crate) fn new(takes_mads: bool) -> World {
+        World::with(takes_mads, Store::Peer)
+    }
+
+    /// [`World::new`] with this store.
+    pub(crate) fn with(takes_mads: bool, store: Store) -> World {
         let times = Times { probe: MS, fence: MS, answer: ANSWER };
         let mut n = 77u32;
         let random = move || {
             n = n.wrapping_mul(0x9e37_79b1).wrapping_add(0x7f4a_7c15);
             n ^ n >> 15
         };
-        let mut host = DualNic::new(nic(1, false), nic(1, true), Config { times }, Box::new(random));
+        let mut host = DualNic::new(nic(1, false), nic(1, true), Config { times, store }, Box::new(random));
         let mut liar = [nic(2, false), nic(2, true)];
         let memory = [0, 1].map(|at| Buffer::new(BASES[at], ROOM));
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
@@ -117,6 +124,7 @@ impl World {
             notices: Vec::new(),
             hello: None,
             mads: Vec::new(),
+            requests: Vec::new(),
             own,
             theirs,
             memory,
@@ -163,6 +171,12 @@ impl World {
     /// Answers as an honest peer does, and connects the backups.
     pub(crate) fn answer_hello(&mut self) {
         let hello = self.honest();
+        self.connect_backup();
+        self.say(0, |mad| hello.emit(mad));
+    }
+
+    /// The liar's backup is connected to the host's.
+    pub(crate) fn connect_backup(&mut self) {
         let told = self.hello.and_then(|hello| hello.backup).expect("a backup");
         let (ip, mac) = address(1, true);
         let settings = Connection {
@@ -178,7 +192,6 @@ impl World {
         for wr_id in 0..4 {
             self.liar[1].post_recv(self.backup_qpn, &RecvWr { wr_id, sges: &[], best_effort: None }).unwrap();
         }
-        self.say(0, |mad| hello.emit(mad));
     }
 
     /// Sends a MAD to the host by one of the liar's NICs.
@@ -253,6 +266,11 @@ impl World {
         self.liar[0].post_recv(self.qpns[1], &RecvWr { wr_id: 9, sges: &sges, best_effort: None }).unwrap();
     }
 
+    /// The key of the host's memory at its default.
+    pub(crate) fn own_key(&self) -> u32 {
+        self.own.key
+    }
+
     /// The key of the liar's memory at its default, and at its backup.
     pub(crate) fn liar_keys(&self) -> [u32; 2] {
         [0, 1].map(|at| self.theirs[at].key)
@@ -316,10 +334,29 @@ impl World {
     }
 
     fn attend(&mut self) {
-        while let Some(Request::Path { qpn, peer }) = self.host.poll_request() {
-            assert_eq!(peer, address(2, true).0);
-            let path = self.host.backup().unwrap().path_to(peer, address(2, true).1, 7);
-            self.host.set_backup_path(self.now, qpn, path);
+        while let Some(request) = self.host.poll_request() {
+            match request {
+                Request::Path { qpn, peer } => {
+                    assert_eq!(peer, address(2, true).0);
+                    let path = self.host.backup().unwrap().path_to(peer, address(2, true).1, 7);
+                    self.host.set_backup_path(self.now, qpn, path);
+                }
+                request => self.requests.push(request),
+            }
+            // What the store is told of the host's backup is what a hello would say.
+            if let Request::Put { entry: Entry { nonce, value: EntryValue::QueuePair(backup) }, .. } = request {
+                self.hello = Some(Hello {
+                    transaction_id: 1,
+                    kind: Kind::Offer,
+                    version: VERSION,
+                    sender_qpn: self.qpns[0],
+                    receiver_qpn: self.qpns[1],
+                    mode: Mode::Shift,
+                    readiness: Readiness::Ready,
+                    nonce,
+                    backup: Some(backup),
+                });
+            }
         }
         self.notices.extend(std::iter::from_fn(|| self.host.poll_notice()));
     }

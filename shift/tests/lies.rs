@@ -202,3 +202,40 @@ fn a_peer_that_asks_for_a_key_that_does_not_exist_is_told_so() {
     let told = RegionQuery::parse(&received.mad).unwrap();
     assert_eq!((told.transaction_id, told.rkey, told.answer, told.pending), (5, 0x1234_5678, None, false));
 }
+
+#[test]
+fn a_peer_that_asks_for_a_region_that_the_backup_will_never_have_is_not_put_off() {
+    let mut world = World::met();
+    let pd = world.host.nic.alloc_pd();
+    let memory = softnic_nic::Buffer::new(0x4000_0000, 64);
+    let rkey = world.host.nic.reg_mr(pd, &memory, softnic_nic::transports::memory::Access::REMOTE_READ).unwrap();
+    let query = RegionQuery {
+        transaction_id: 5,
+        kind: Kind::Offer,
+        version: VERSION,
+        sender_qpn: world.qpns[1],
+        receiver_qpn: world.qpns[0],
+        rkey,
+        answer: None,
+        pending: false,
+    };
+    for pending in [true, false] {
+        world.say(1, |mad| query.emit(mad));
+        let (_, received) = world.mads.pop().expect("an answer");
+        let told = RegionQuery::parse(&received.mad).unwrap();
+        assert_eq!((told.answer, told.pending), (None, pending));
+        // It could not be made: the domain has no shadow.
+        world.host.refuse_mr(rkey);
+    }
+}
+
+#[test]
+fn work_with_a_region_that_the_backup_will_never_have_ends_and_does_not_wait() {
+    let mut world = World::met();
+    world.lose_the_default();
+    let key = world.own_key();
+    world.host.forget_mr(key);
+    world.host.refuse_mr(key);
+    world.write_status(&world.status());
+    assert_failed(&mut world, Refusal::Key);
+}

@@ -9,5 +9,6 @@ mod lies;
 mod many;
 mod meetings;
 mod queues;
+mod stores;
 mod succession;
 mod traffic;

@@ -105,7 +105,7 @@ impl<'a> DualPair<'a> {
                 Some(_) => {
                     let mut draws = Random::stream(config.seed, 120 + host as u64);
                     let random = Box::new(move || draws.next_u32());
-                    DualNic::new(make(false), make(true), Config { times: config.times }, random)
+                    DualNic::new(make(false), make(true), Config { times: config.times, ..Config::default() }, random)
                 }
             };
             let pd = nic.nic.alloc_pd();

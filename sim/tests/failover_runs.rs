@@ -127,7 +127,8 @@ fn a_fallback_takes_no_longer_where_a_message_takes_longer_than_a_round_trip() {
 /// The times of so many failures of each kind, with so many messages of a size.
 fn check_fallbacks((size, count): (u32, u64), rtt: Duration, failures: u64) {
     let mut report = Vec::new();
-    let options = |op: Op, transport: Transport, faults: &str| Options { size, count, rtt, ..options(op, transport, faults) };
+    let options =
+        |op: Op, transport: Transport, faults: &str| Options { size, count, rtt, ..options(op, transport, faults) };
     for op in OPS {
         for direction in ["ab.down", "ba.down", "down"] {
             let (mut shortest, mut longest) = (Duration::MAX, Duration::ZERO);

@@ -7,7 +7,7 @@ use softnic_nic::transports::qp::Caps;
 use softnic_nic::{Buffer, MrError, Nic, QpAttr, QpInit};
 use softnic_wire::{Instant, Psn, Qpn};
 
-use super::{Backup, ProtectError, grown};
+use super::{Backup, ProtectError, Request, grown};
 use crate::connection::{CONTROL, Connection, Guard, Stage};
 use crate::machine::Machine;
 
@@ -85,6 +85,9 @@ impl Backup {
             path: None,
             ask_at: Some(now),
             asked: 0,
+            stored: None,
+            dropped: 0,
+            region_nonce: None,
             machine: Machine::new(self.config.times),
             halted: [false; 2],
             queue: VecDeque::new(),
@@ -99,6 +102,7 @@ impl Backup {
             broken: false,
             failed_at: None,
             wanted: None,
+            looked_up: None,
             keyless: false,
             drain: None,
             doomed: None,
@@ -149,6 +153,7 @@ impl Backup {
 
     /// Gives back what a connection had at both NICs.
     pub(super) fn drop_guard(&mut self, nic: &mut Nic, at: usize, guard: &Guard) {
+        self.requests.extend(guard.stored.map(|object| Request::Delete { object }));
         self.note(at);
         self.drop_backup_qp(guard.backup);
         let _ = self.nic.dereg_mr(guard.control_keys[1]);

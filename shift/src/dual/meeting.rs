@@ -1,19 +1,22 @@
-//! The two ends of a connection tell each other of their backups, and ask for each other's keys: by MADs between their QP1s.
+//! The two ends of a connection tell each other of their backups, and ask for each other's keys: by MADs between their QP1s. Ends that have
+//! a store look there first (`store`).
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::{Nic, QpAttr, ReceivedMad};
-use softnic_wire::failover::{BackupQp, Side, connection_secret};
-use softnic_wire::mad::failover::{FAILOVER_HELLO, FAILOVER_REGION, Hello, Mode, Readiness, RegionQuery, VERSION};
+use softnic_wire::failover::{BackupQp, Object, Side, connection_secret};
+use softnic_wire::mad::failover::{
+    FAILOVER_HELLO, FAILOVER_PROOF, FAILOVER_REGION, Hello, Mode, Readiness, RegionQuery, VERSION,
+};
 use softnic_wire::mad::vendor::Kind;
 use softnic_wire::mad::{self, MAD_LEN, Status as MadStatus};
 use softnic_wire::{Instant, Path, Qpn};
 
 use super::agenda::QpnMap;
 use super::perform::settings_of;
-use super::{Backup, Notice, ProtectError, Request};
+use super::{Backup, Notice, ProtectError, Request, Store};
 use crate::connection::{Guard, Plain, Stage, parts};
 
 /// How long the first question waits for an answer; each further one waits twice as long, up to the longest.
@@ -25,16 +28,23 @@ const SILENCE: u32 = 12;
 const KEY_WAIT: Duration = Duration::from_millis(20);
 
 impl Backup {
-    /// Asks the peer, if it is time.
+    /// Asks the peer, or the store, if it is time.
     pub(super) fn meet(&mut self, nic: &mut Nic, now: Instant, at: usize) {
-        if self.guard(at).is_none_or(|guard| guard.stage != Stage::Meeting) {
+        let Some(guard) = self.guard(at) else { return };
+        if guard.ask_at.is_none_or(|at| now < at) {
             return;
         }
+        match (guard.stage, self.config.store) {
+            (Stage::Meeting, Store::Peer) => self.ask_peer(nic, now, at),
+            (Stage::Meeting, Store::External { .. }) => self.ask_store(at),
+            (Stage::Proving, _) => self.prove(now, at),
+            _ => {}
+        }
+    }
+
+    fn ask_peer(&mut self, nic: &mut Nic, now: Instant, at: usize) {
         let gid = self.nic.port().addresses.clone();
         let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
-        if guard.stage != Stage::Meeting || guard.ask_at.is_none_or(|at| now < at) {
-            return;
-        }
         let Some(path) = guard.attr.path else { return };
         if guard.asked == SILENCE {
             return self.unprotect(at, ProtectError::Peer);
@@ -55,7 +65,8 @@ impl Backup {
         if header.method == mad::Method::GET_RESP && header.status != MadStatus::SUCCESS {
             // The peer knows nothing of all this. The transaction id ends with our queue pair's number.
             let qpn = Qpn::new(header.transaction_id as u32 & 0x00ff_ffff);
-            if let Some(&at) = self.by_qpn.get(&qpn)
+            if self.config.store == Store::Peer
+                && let Some(&at) = self.by_qpn.get(&qpn)
                 && self.is_peer(at, side, received.src)
                 && self.guard(at).is_some_and(|guard| guard.stage == Stage::Meeting)
             {
@@ -66,12 +77,13 @@ impl Backup {
         match header.attribute_id {
             FAILOVER_HELLO => self.handle_hello(nic, received),
             FAILOVER_REGION => self.handle_region(nic, now, side, received),
+            FAILOVER_PROOF => self.handle_proof(nic, now, side, received),
             _ => {}
         }
     }
 
     /// Whether an address is the one of a connection's peer at a side.
-    fn is_peer(&self, at: usize, side: Side, src: IpAddr) -> bool {
+    pub(super) fn is_peer(&self, at: usize, side: Side, src: IpAddr) -> bool {
         let Some(guard) = self.guard(at) else { return false };
         match side {
             Side::Default => guard.attr.path.is_some_and(|path| path.addresses.dst() == src),
@@ -82,7 +94,8 @@ impl Backup {
     fn handle_hello(&mut self, nic: &mut Nic, received: &ReceivedMad) {
         let Ok(theirs) = Hello::parse(&received.mad) else { return };
         let gid = self.nic.port().addresses.clone();
-        let at = self.by_qpn.get(&theirs.receiver_qpn).copied();
+        // Who finds its peers in a store has nothing to tell here, and a peer that asks need not wait.
+        let at = self.by_qpn.get(&theirs.receiver_qpn).copied().filter(|_| self.config.store == Store::Peer);
         let known = at.filter(|&at| self.is_peer(at, Side::Default, received.src));
         let place = |at: usize| self.connections.get(at)?.as_ref();
         let may_come = at.and_then(place).is_some_and(|connection| !connection.refused);
@@ -123,32 +136,39 @@ impl Backup {
             // Ours is none of the peer's: what it named would come back to us.
             (.., Some(peer)) if gid.contains(&address_of(&peer)) => self.unprotect(at, ProtectError::Peer),
             (Mode::Shift, Readiness::Ready, Some(peer)) => {
-                // One for each direction: a status that comes back to its writer is none of the peer's.
-                guard.secrets =
-                    [connection_secret([guard.nonce, theirs.nonce]), connection_secret([theirs.nonce, guard.nonce])];
-                guard.peer = Some(peer);
-                (guard.stage, guard.ask_at) = (Stage::NoPath, None);
-                self.requests.push_back(Request::Path { qpn: plain.qpn, peer: address_of(&peer) });
+                self.requests.push_back(introduce(plain, guard, peer, theirs.nonce));
             }
         }
     }
 
     /// The way to the peer's backup is known, or there is none.
     pub(super) fn set_path(&mut self, nic: &mut Nic, now: Instant, at: usize, path: Option<Path>) {
-        let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
-        let (Stage::NoPath, Some(peer), qpn) = (guard.stage, guard.peer, plain.qpn) else { return };
-        guard.path = path;
-        if path.is_none() {
-            return self.unprotect(at, ProtectError::NoPath);
-        }
-        if !self.connect_backup(at) {
-            return self.unprotect(at, ProtectError::Resources);
-        }
         let Some((_, guard)) = parts(&mut self.connections, at) else { return };
-        guard.stage = Stage::Ready;
-        self.await_peer(at);
+        if guard.stage != Stage::NoPath {
+            return;
+        }
+        guard.path = path;
+        let failed = match path {
+            None => Some(ProtectError::NoPath),
+            Some(_) => (!self.connect_backup(at)).then_some(ProtectError::Resources),
+        };
+        match (failed, self.config.store) {
+            (None, Store::Peer) => self.set_ready(nic, now, at),
+            (None, Store::External { .. }) => self.begin_to_prove(now, at),
+            (Some(why), Store::Peer) => self.unprotect(at, why),
+            // The entry may be somebody else's.
+            (Some(why), Store::External { .. }) => self.drop_entry(now, at, Some(why)),
+        }
+    }
+
+    /// Both ends are known to each other: the connection has a backup.
+    pub(super) fn set_ready(&mut self, nic: &mut Nic, now: Instant, at: usize) {
+        let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
+        let Some(peer) = guard.peer else { return };
+        (guard.stage, guard.ask_at) = (Stage::Ready, None);
+        self.notices.push_back(Notice::Protected(plain.qpn, address_of(&peer)));
         self.counters.protected += 1;
-        self.notices.push_back(Notice::Protected(qpn, address_of(&peer)));
+        self.await_peer(at);
         self.check_port(now, at);
         // The peer may have been faster, and its status be there.
         self.look_at(nic, now, at);
@@ -179,8 +199,8 @@ impl Backup {
 
     /// Asks the peer for a key that a send waits for, if it is time.
     pub(super) fn ask_for_key(&mut self, now: Instant, at: usize) {
-        let Backup { nic: backup, connections, .. } = self;
-        let Some((_, guard)) = parts(connections, at) else { return };
+        let Backup { nic: backup, connections, config, requests, .. } = self;
+        let Some((plain, guard)) = parts(connections, at) else { return };
         if guard.machine.send_side() != Some(Side::Backup) {
             guard.wanted = None;
         }
@@ -190,6 +210,15 @@ impl Backup {
         }
         let receiver_qpn = peer.qpn;
         guard.wanted = Some((rkey, now + KEY_WAIT));
+        // The store first, once; the peer where the store knows nothing, or says nothing for so long.
+        if matches!(config.store, Store::External { .. })
+            && guard.looked_up != Some(rkey)
+            && let Some(gid) = guard.attr.path.map(|path| mapped(path.addresses.dst()))
+        {
+            guard.looked_up = Some(rkey);
+            requests.push_back(Request::Get { qpn: plain.qpn, object: Object::Region { gid, rkey } });
+            return;
+        }
         // Between backups their queue pairs are named: whoever steers MADs there knows no others.
         let (kind, sender_qpn) = (Kind::Offer, guard.backup);
         let transaction_id = u64::from(rkey) << 32 | u64::from(sender_qpn.value());
@@ -218,8 +247,8 @@ impl Backup {
         }
         if query.kind == Kind::Offer {
             let answer = self.region(query.rkey);
-            // One that the default has and the backup has not is on its way.
-            let pending = answer.is_none() && nic.has_region(query.rkey);
+            // One that the default has and the backup has not is on its way, unless it cannot be made.
+            let pending = answer.is_none() && nic.has_region(query.rkey) && !self.without_shadow.contains(&query.rkey);
             let (sender_qpn, receiver_qpn) = (query.receiver_qpn, query.sender_qpn);
             let kind = Kind::Answer(MadStatus::SUCCESS);
             let reply = RegionQuery { kind, sender_qpn, receiver_qpn, answer, pending, ..query };
@@ -247,18 +276,31 @@ impl Backup {
     }
 }
 
-/// What we tell of our backup.
-fn hello(plain: &Plain, guard: &Guard, gids: &[IpAddr], kind: Kind, transaction_id: u64) -> Hello {
+/// The peer has told of its backup, itself or in a store; what is asked for next.
+pub(super) fn introduce(plain: &Plain, guard: &mut Guard, peer: BackupQp, nonce: [u8; 16]) -> Request {
+    // One for each direction: a status that comes back to its writer is none of the peer's.
+    guard.secrets = [connection_secret([guard.nonce, nonce]), connection_secret([nonce, guard.nonce])];
+    guard.peer = Some(peer);
+    (guard.stage, guard.ask_at) = (Stage::NoPath, None);
+    Request::Path { qpn: plain.qpn, peer: address_of(&peer) }
+}
+
+/// Our backup as the peer has to know it, at one of these addresses.
+pub(super) fn backup_of(guard: &Guard, gids: &[IpAddr]) -> Option<BackupQp> {
     let own = guard.attr.path.map(|path| path.addresses.src());
     let gid = gids.iter().find(|gid| own.is_some_and(|own| own.is_ipv4() == gid.is_ipv4()));
-    let backup = gid.zip(guard.attr.mtu).map(|(&gid, mtu)| BackupQp {
+    gid.zip(guard.attr.mtu).map(|(&gid, mtu)| BackupQp {
         gid: mapped(gid),
         qpn: guard.backup,
         psn: guard.backup_psn,
         mtu,
         control_addr: guard.control.addr(),
         control_keys: guard.control_keys,
-    });
+    })
+}
+
+/// What we tell of our backup.
+fn hello(plain: &Plain, guard: &Guard, gids: &[IpAddr], kind: Kind, transaction_id: u64) -> Hello {
     let unprotected = guard.stage == Stage::Unprotected;
     Hello {
         transaction_id,
@@ -269,11 +311,11 @@ fn hello(plain: &Plain, guard: &Guard, gids: &[IpAddr], kind: Kind, transaction_
         mode: Mode::Shift,
         readiness: if unprotected { Readiness::None } else { Readiness::Ready },
         nonce: guard.nonce,
-        backup: backup.filter(|_| !unprotected),
+        backup: backup_of(guard, gids).filter(|_| !unprotected),
     }
 }
 
-fn mapped(address: IpAddr) -> std::net::Ipv6Addr {
+pub(super) fn mapped(address: IpAddr) -> std::net::Ipv6Addr {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
         IpAddr::V6(v6) => v6,

@@ -43,6 +43,7 @@ impl Backup {
                         Side::Backup => self.counters.failovers += 1,
                         Side::Default => self.counters.failbacks += 1,
                     }
+                    self.forget_keys(at);
                     self.notices.push_back(Notice::Moved(qpn, side, reason));
                 }
             }

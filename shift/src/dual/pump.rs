@@ -16,7 +16,8 @@ impl Backup {
     /// Gives sends that wait to the side that they belong to.
     pub(super) fn pump(&mut self, nic: &mut Nic, now: Instant, at: usize) {
         self.retire(at, now);
-        let Backup { nic: backup, connections, regions, remote_keys, counters, due, keyless, .. } = self;
+        let Backup { nic: backup, connections, regions, without_shadow, remote_keys, counters, due, keyless, .. } =
+            self;
         let Some((plain, guard)) = parts(connections, at) else { return };
         let mut rings = [false; 2];
         let mut failed = None;
@@ -62,6 +63,10 @@ impl Backup {
                             let wr = SendWr { wr_id: guard.next_seq, ..there.wr() };
                             let wr = if planted(Bug::ShiftKeys) { SendWr { op: send.op, ..wr } } else { wr };
                             backup.write_checked_send(guard.backup, &wr)
+                        }
+                        Err(MissingKey::Local(key)) if without_shadow.contains(&key) => {
+                            failed = Some(Refusal::Key);
+                            break;
                         }
                         // It is made in the background, and we are told.
                         Err(MissingKey::Local(_)) => {
@@ -133,7 +138,7 @@ impl Backup {
 
     /// Gives receives that wait to the side that they belong to.
     pub(super) fn pump_recvs(&mut self, nic: &mut Nic, at: usize) {
-        let Backup { nic: backup, connections, regions, keyless, .. } = self;
+        let Backup { nic: backup, connections, regions, without_shadow, keyless, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
         let side = guard.machine.recv_on();
         while let Some(recv) = guard.recvs.front() {
@@ -144,8 +149,10 @@ impl Backup {
                     // A key that the default has not either is the program's error, and told as such.
                     let local =
                         |key| regions.get(&key).map(|region| region.key).or((!nic.has_region(key)).then_some(key));
-                    if translate_all(&mut there.sges, local).is_err() {
-                        if !std::mem::replace(&mut guard.keyless, true) {
+                    if let Err(missing) = translate_all(&mut there.sges, local) {
+                        if matches!(missing, MissingKey::Local(key) if without_shadow.contains(&key)) {
+                            guard.machine.fail(Refusal::Key);
+                        } else if !std::mem::replace(&mut guard.keyless, true) {
                             keyless.push(at);
                         }
                         break;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::{Buffer, MrError, Nic};
+use softnic_wire::failover::{Object, RegionAnswer};
 
-use super::{DualNic, ShadowRegion};
+use super::{Backup, DualNic, Request, ShadowRegion};
 use crate::connection::parts;
 
 impl DualNic {
@@ -70,23 +71,40 @@ impl DualNic {
         let backup = self.backup.as_mut().ok_or(MrError::NoSuchPd)?;
         let pd = *backup.pds.get(&pd).ok_or(MrError::NoSuchPd)?;
         let key = register(&mut backup.nic, pd)?;
-        backup.regions.insert(default, ShadowRegion { addr, len, key });
+        let stored = backup.put_region(&self.nic, default, RegionAnswer { addr, len, backup_rkey: key });
+        backup.regions.insert(default, ShadowRegion { addr, len, key, stored });
         backup.default_keys.insert(key, default);
-        // Work may have waited for it.
-        for at in std::mem::take(&mut backup.keyless) {
-            parts(&mut backup.connections, at).into_iter().for_each(|(_, guard)| guard.keyless = false);
-            backup.mark(at);
-        }
+        backup.wake_keyless();
         Ok(key)
     }
 
     /// The region is gone.
     pub fn forget_mr(&mut self, default: u32) {
-        if let Some(backup) = &mut self.backup
-            && let Some(region) = backup.regions.remove(&default)
-        {
+        let Some(backup) = &mut self.backup else { return };
+        backup.without_shadow.remove(&default);
+        if let Some(region) = backup.regions.remove(&default) {
             backup.default_keys.remove(&region.key);
             let _ = backup.nic.dereg_mr(region.key);
+            let objects = region.stored.into_iter().map(|gid| Object::Region { gid, rkey: default });
+            backup.requests.extend(objects.map(|object| Request::Delete { object }));
+        }
+    }
+
+    /// The backup will never have a region of the default: nobody need wait for it.
+    pub fn refuse_mr(&mut self, default: u32) {
+        if let Some(backup) = &mut self.backup {
+            backup.without_shadow.insert(default);
+            backup.wake_keyless();
+        }
+    }
+}
+
+impl Backup {
+    /// Work may have waited for a region.
+    fn wake_keyless(&mut self) {
+        for at in std::mem::take(&mut self.keyless) {
+            parts(&mut self.connections, at).into_iter().for_each(|(_, guard)| guard.keyless = false);
+            self.mark(at);
         }
     }
 }
