@@ -9,8 +9,9 @@ pub(crate) struct FailoverArgs {
     /// How connections go on by the backup [default: shift]
     #[arg(long, value_name = "shift", help_heading = "Failover")]
     pub(crate) failover: Option<String>,
-    /// Who is asked for the backup of a peer [default: peer, the peer itself]
-    #[arg(long, value_name = "peer", help_heading = "Failover")]
+    /// Where the backup of a peer is found: peer asks the peer itself [default], or
+    /// redis://[USER:PASSWORD@]HOST:PORT[/DB][?prefix=P], the same server for both ends. A password is safer in SOFTNIC_KV
+    #[arg(long, value_name = "STORE", help_heading = "Failover")]
     pub(crate) kv: Option<String>,
     /// Time between two probes of the device, while its backup is used [default: 100ms]
     #[arg(long, value_name = "T", help_heading = "Failover")]
@@ -43,7 +44,7 @@ impl FailoverArgs {
             parse_failover(mode).map_err(|e| format!("--failover: {e}"))?;
         }
         if let Some(kv) = &self.kv {
-            parse_kv(kv).map_err(|e| format!("--kv: {e}"))?;
+            options.store = parse_kv(kv).map_err(|e| format!("--kv: {e}"))?;
         }
         if let Some(probe) = &self.probe {
             options.times.probe = parse_probe(probe).map_err(|e| format!("--probe: {e}"))?;
@@ -66,8 +67,11 @@ mod tests {
         assert_eq!(args.options("mem").unwrap().times.probe, Duration::from_millis(20));
         assert!(args.options("mutual").unwrap_err().starts_with("--backup: `mutual`"));
         assert!(args.check_unused().unwrap_err().contains("--probe"));
-        let args = FailoverArgs { kv: Some("redis://h:1".into()), ..FailoverArgs::default() };
-        assert!(args.options("mem").unwrap_err().contains("not there yet"));
+        let args = FailoverArgs { kv: Some("redis://:secret@h:1".into()), ..FailoverArgs::default() };
+        assert_eq!(args.options("mem").unwrap().store.to_string(), "redis://:***@h:1");
+        let args = FailoverArgs { kv: Some("redis://secret@h:1".into()), ..FailoverArgs::default() };
+        let why = args.options("mem").unwrap_err();
+        assert!(why.starts_with("--kv: ") && !why.contains("secret"), "{why}");
         let args = FailoverArgs { backup_fault: Some("loss=2".into()), ..FailoverArgs::default() };
         assert!(args.options("mem").unwrap_err().starts_with("--backup-fault: "));
         assert_eq!(FailoverArgs::default().check_unused(), Ok(()));

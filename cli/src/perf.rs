@@ -19,6 +19,7 @@ use softnic_wire::PathMtu;
 use crate::Common;
 use crate::backup::FailoverArgs;
 use crate::metrics::{Endpoint, EndpointAddress, own_nics, page_of_nics};
+use crate::run::given;
 use crate::sdr::{SdrArgs, Spoken, check_alpha, check_fallback};
 
 /// Measure bandwidth and latency, in this process or between two machines, in perftest's columns
@@ -343,7 +344,8 @@ impl Args {
     /// The backup of the device.
     fn backup(&self) -> Result<Option<BackupOptions>, String> {
         let Some(device) = &self.backup else { return self.failover.check_unused().map(|()| None) };
-        let backup = self.failover.options(device)?;
+        let kv = given(self.failover.kv.as_deref(), "SOFTNIC_KV")?;
+        let backup = FailoverArgs { kv, ..self.failover.clone() }.options(device)?;
         backup.check(&self.dev).map_err(|e| format!("--backup: {e}"))?;
         match self.transport {
             None | Some(Spoken::Transport(Transport::Rc | Transport::Sr { .. } | Transport::Lowar(_))) => {}

@@ -221,7 +221,7 @@ fn preloaded(folder: &Path) -> OsString {
 }
 
 /// An option, or else what the environment has for it.
-fn given(option: Option<&str>, variable: &str) -> Result<Option<String>, String> {
+pub(crate) fn given(option: Option<&str>, variable: &str) -> Result<Option<String>, String> {
     match (option, std::env::var(variable)) {
         (Some(text), _) => Ok(Some(text.into())),
         (None, Ok(text)) if !text.is_empty() => Ok(Some(text)),

@@ -77,6 +77,7 @@ pub(crate) mod shared_receive_queue;
 pub(crate) mod status;
 mod sysfs_counters;
 
+pub use crate::failover::kv::{Kv, KvError, RedisUrl};
 pub use crate::failover::list::LineSink;
 pub use address_handle::AddressHandle;
 pub use cm::{

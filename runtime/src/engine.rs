@@ -392,6 +392,12 @@ impl Core {
                 event => self.events.push(event),
             }
         }
+        self.pass_requests();
+    }
+
+    /// Wakes whoever answers what the Node asks for, if it does.
+    #[inline]
+    pub(crate) fn pass_requests(&self) {
         if let Some(control) = &self.control
             && self.driver.node.has_requests()
         {

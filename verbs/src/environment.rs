@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use softnic_runtime::api::{
-    BackupOptions, Cc, DeviceSpec, FailoverTimes, LinkDown, LogLevel, OpenOptions, Secret, Transport, parse_backup,
+    BackupOptions, Cc, DeviceSpec, FailoverTimes, Kv, LinkDown, LogLevel, OpenOptions, Secret, Transport, parse_backup,
     parse_cc, parse_failover, parse_kv, parse_log_level, parse_probe, parse_rate, read_key_file,
 };
 
@@ -137,9 +137,10 @@ fn backups(devices: &[DeviceSpec]) -> Result<Vec<BackupOptions>, String> {
     if let Some(mode) = variable("SOFTNIC_FAILOVER")? {
         parse_failover(&mode).map_err(|e| format!("SOFTNIC_FAILOVER: {e}"))?;
     }
-    if let Some(kv) = variable("SOFTNIC_KV")? {
-        parse_kv(&kv).map_err(|e| format!("SOFTNIC_KV: {e}"))?;
-    }
+    let store = match variable("SOFTNIC_KV")? {
+        Some(kv) => parse_kv(&kv).map_err(|e| format!("SOFTNIC_KV: {e}"))?,
+        None => Kv::Peer,
+    };
     let mut times = FailoverTimes::default();
     if let Some(probe) = variable("SOFTNIC_PROBE")? {
         times.probe = parse_probe(&probe).map_err(|e| format!("SOFTNIC_PROBE: {e}"))?;
@@ -150,7 +151,7 @@ fn backups(devices: &[DeviceSpec]) -> Result<Vec<BackupOptions>, String> {
     };
     let one = |name: &str| {
         let device = parse_backup(name.trim()).map_err(|e| format!("SOFTNIC_BACKUP: {e}"))?;
-        Ok(BackupOptions { device, faults: faults.clone(), times, on_change: None })
+        Ok(BackupOptions { device, faults: faults.clone(), times, store: store.clone(), on_change: None })
     };
     let names = names.split(';').filter(|name| !name.trim().is_empty());
     let backups = names.map(one).collect::<Result<Vec<_>, String>>()?;

@@ -4,6 +4,8 @@
 //! Whatever needs the peer is not waited for here either: two ends meet in the engines, each connection by itself, and paths to peers are asked
 //! for all at a time. So nothing in the list waits behind something that cannot be done yet (appendix B.1).
 
+mod lookups;
+
 use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
@@ -19,12 +21,15 @@ use softnic_shift::{DualNic, Notice, ProtectError, Reason, Refusal, Request};
 use softnic_wire::failover::Side;
 use softnic_wire::{Path, Qpn};
 
+use self::lookups::Lookups;
+
 use super::company::Company;
 use super::events::Events;
 use super::manager_news::{ManagerNews, News};
 use super::path::{Network, Surroundings, Wire};
 use crate::background::{Background, Stop};
 use crate::engine::Engine;
+use crate::failover::kv::Kv;
 use crate::failover::list::{Control, List, Shadow};
 use crate::locked::lock;
 
@@ -50,9 +55,15 @@ impl Failover {
         engines: &[Arc<Engine>],
         events: &Arc<Events>,
         around: Surroundings,
+        store: &Kv,
     ) -> io::Result<Failover> {
         let Surroundings { network, company, attendant: _attendant, .. } = around;
         let (network, manager) = (Arc::new(network), Arc::<ManagerNews>::default());
+        let lookups = match store {
+            Kv::Peer => None,
+            Kv::Redis(url) => Some(Lookups::start(url, &control)?),
+        };
+        let held: Vec<RawFd> = lookups.iter().flat_map(Lookups::descriptors).collect();
         let service = Service {
             control: Arc::clone(&control),
             engines: engines.to_vec(),
@@ -60,10 +71,12 @@ impl Failover {
             network: Arc::clone(&network),
             manager: Arc::clone(&manager),
             paths: Vec::new(),
+            lookups,
             said: HashSet::new(),
         };
         let fd = control.wake.as_fd().as_raw_fd();
         let thread = Background::start("softnic-backup", move |stop| service.run(stop))?.holding(fd);
+        let thread = held.into_iter().fold(thread, Background::holding);
         Ok(Failover { thread, control, company, network, manager, _attendant })
     }
 
@@ -94,6 +107,8 @@ struct Service {
     network: Arc<Network>,
     manager: Arc<ManagerNews>,
     paths: Vec<PathWanted>,
+    /// The store, where it is not the peer itself.
+    lookups: Option<Lookups>,
     /// Why connections to a peer have no backup, as far as it was said.
     said: HashSet<(Option<IpAddr>, ProtectError)>,
 }
@@ -137,8 +152,12 @@ impl Service {
                     Some(buffer) => node.shadow_mr(*key, *pd, buffer, *access, shared),
                     None => node.shadow_null_mr(*key, *pd, *access, shared),
                 });
-                // At one engine the key belongs to something else: another one is drawn.
-                return (made == Err(MrError::NoKeys)).then_some(shadow);
+                match made {
+                    Ok(()) => {}
+                    // At one engine the key belongs to something else: another one is drawn.
+                    Err(MrError::NoKeys) => return Some(shadow),
+                    Err(_) => self.refuse_region(*key, live),
+                }
             }
             Shadow::Protect { engine, qpn } => {
                 let engine = self.engines.get(*engine)?;
@@ -187,15 +206,37 @@ impl Service {
         Ok(())
     }
 
-    /// Takes what the engines ask for and tell; whether there was anything.
-    fn attend(&mut self) -> bool {
-        let (mut notices, mut came) = (Vec::new(), false);
-        let wanted = self.paths.len();
+    /// The backup will not have a region: whoever waits for it learns of it.
+    fn refuse_region(&self, default: u32, live: &AtomicBool) {
         for engine in &self.engines {
             let mut core = engine.control();
+            if live.load(Ordering::Acquire) {
+                core.dual().refuse_mr(default);
+            }
+            drop(core);
+            engine.wake();
+        }
+    }
+
+    /// Takes what the engines ask for and tell; whether there was anything.
+    fn attend(&mut self) -> bool {
+        let (mut notices, mut busy) = (Vec::new(), false);
+        if let Some(lookups) = &mut self.lookups {
+            let lines = lookups.tell(&self.engines);
+            lines.iter().for_each(|line| self.say(line));
+        }
+        for (index, engine) in self.engines.iter().enumerate() {
+            let mut core = engine.control();
             let node = core.dual();
-            while let Some(Request::Path { qpn, peer }) = node.poll_request() {
-                self.paths.push(PathWanted { engine: Arc::clone(engine), qpn, peer });
+            while let Some(request) = node.poll_request() {
+                busy = true;
+                match (request, &mut self.lookups) {
+                    (Request::Path { qpn, peer }, _) => {
+                        self.paths.push(PathWanted { engine: Arc::clone(engine), qpn, peer });
+                    }
+                    (request, Some(lookups)) => lookups.request(index, &request),
+                    (_, None) => {}
+                }
             }
             while let Some(notice) = node.poll_notice() {
                 if let Some(news) = news_of(node, &notice) {
@@ -207,10 +248,10 @@ impl Service {
             while let Some(ReceivedMad { src, dst, src_mac, mad, .. }) = node.poll_manager_mad() {
                 let route = Route { mac: Some(src_mac), side: Side::Backup, ..Route::new(dst, src) };
                 self.manager.leave(News::Came(route, Box::new(mad)));
-                came = true;
+                busy = true;
             }
         }
-        let busy = came || !notices.is_empty() || self.paths.len() > wanted;
+        busy |= !notices.is_empty();
         for (notice, peer) in notices {
             self.tell(notice, peer);
         }
@@ -241,7 +282,7 @@ impl Service {
     fn tell(&mut self, notice: Notice, peer: Option<IpAddr>) {
         let to = peer.map(|peer| format!(" to {peer}")).unwrap_or_default();
         match notice {
-            Notice::Protected(..) => {}
+            Notice::Protected(..) => self.say_protected(peer),
             Notice::Unprotected(_, why) => self.say_unprotected(peer, why),
             Notice::Moved(qpn, side, why) => {
                 let how = match (side, why) {
@@ -260,7 +301,7 @@ impl Service {
                     Refusal::Peer => "the peer has ended it",
                     Refusal::Silence => "the peer does not answer by the backup",
                     Refusal::Lie => "what the peer says of its receives cannot be right",
-                    Refusal::Key => "the peer's backup has no region for a key of a work request",
+                    Refusal::Key => "a backup has no region for a key of a work request",
                 };
                 self.say(&format!("queue pair {:#08x}{to} ends: {why}", qpn.value()));
                 self.events.push(Event::PathMigErr(qpn));
@@ -275,6 +316,14 @@ impl Service {
         if !expected && self.said.insert((peer, why)) {
             let to = peer.map(|peer| format!(" to {peer}")).unwrap_or_default();
             self.say(&format!("connections{to} without a backup: {why}"));
+        }
+    }
+
+    /// A connection has a backup, after it was said that those to its peer have none as long as the store does not say the right thing.
+    fn say_protected(&mut self, peer: Option<IpAddr>) {
+        let waited = [ProtectError::Absent, ProtectError::Unproven].map(|why| self.said.remove(&(peer, why)));
+        if let (true, Some(peer)) = (waited.contains(&true), peer) {
+            self.say(&format!("connections to {peer} have a backup now"));
         }
     }
 

@@ -42,7 +42,10 @@ impl Region {
         let mut engines = context.control_all(&order);
         engines.iter_mut().try_for_each(|core| core.nic().check_unbound_mr(self.key))?;
         engines.iter_mut().try_for_each(|core| core.nic().dereg_mr(self.key))?;
-        engines.iter_mut().for_each(|core| core.dual().forget_mr(self.key));
+        for core in &mut engines {
+            core.dual().forget_mr(self.key);
+            core.pass_requests();
+        }
         self.registered.store(false, Ordering::Release);
         Ok(())
     }
@@ -67,7 +70,10 @@ impl Region {
         // What else can be wrong is wrong at the first, before anything changed.
         let pd = pd.map(ProtectionDomain::id);
         engines.iter_mut().try_for_each(|core| core.nic().rereg_mr(self.key, pd, buffer, access))?;
-        engines.iter_mut().for_each(|core| core.dual().forget_mr(self.key));
+        for core in &mut engines {
+            core.dual().forget_mr(self.key);
+            core.pass_requests();
+        }
         self.registered.store(false, Ordering::Release);
         Ok(())
     }

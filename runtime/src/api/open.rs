@@ -410,12 +410,13 @@ impl Parts {
         let trace = options.trace.as_deref().map(|path| begin_trace(path, &description)).transpose()?;
         let log = options.log.map(|level| Log::to_stderr(level, format!("softnic[{}]", std::process::id())));
         let trace = Trace::join(trace, log);
+        let config = backup::config_of(options)?;
         let mut others = backup.as_mut().map(|backup| backup.take_ios(bits)).transpose()?.into_iter().flatten();
         for (index, io) in self.take_ios(bits)?.into_iter().enumerate() {
             let (nic, owner) = self.nic(index as u32, bits)?;
             let first = DriverPort { number: Nic::WIRE, io, neighbours: Neighbours::new(&self.port) };
             let (node, further) = match (&backup, others.next()) {
-                (Some(backup), Some(io)) => backup.behind(nic, io, index as u32, bits, options)?,
+                (Some(backup), Some(io)) => backup.behind((nic, io), index as u32, bits, config)?,
                 _ => (DualNic::single(nic), Vec::new()),
             };
             let mut driver = Driver::with_ports(node, first, further, Some(Nic::LOOPBACK))?;
@@ -444,7 +445,8 @@ impl Parts {
         if let (Some(backup), Some(control)) = (backup, control) {
             description += &format!(", backup {}", backup.description);
             let of_backup = backup.surround(&engines, &events, options.link_down, DualNic::BACKUP)?;
-            around.failover = Some(Failover::start(control, &engines, &events, of_backup)?);
+            let store = options.backup.as_ref().map(|backup| backup.store.clone()).unwrap_or_default();
+            around.failover = Some(Failover::start(control, &engines, &events, of_backup, &store)?);
         }
         Ok(Context::from_inner(Inner::new(engines, watchers, inline, events, around, description, rate)))
     }

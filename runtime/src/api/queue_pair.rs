@@ -179,6 +179,7 @@ impl Drop for Pair {
         core.remove_work(self.index);
         // It exists: nobody else destroys it.
         let _ = core.dual().destroy_qp(self.qpn);
+        core.pass_requests();
     }
 }
 

@@ -6,10 +6,11 @@ use std::str::FromStr;
 /// Keys begin with this and a colon, unless another prefix is given.
 const DEFAULT_PREFIX: &str = "softnic";
 
-/// The store of failover.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Kv {
+/// The store of failover: where the two ends of a connection find each other's backups.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Kv {
     /// The peer itself is asked.
+    #[default]
     Peer,
     /// A redis server that both ends reach.
     Redis(RedisUrl),
@@ -17,7 +18,7 @@ pub(crate) enum Kv {
 
 /// A redis server, and how to log in.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct RedisUrl {
+pub struct RedisUrl {
     /// A name or an address; one of IPv6 without its brackets.
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -31,23 +32,31 @@ pub(crate) struct RedisUrl {
 /// Why a store was not understood. No text of the user's is quoted: a password may be in any part of an address that is
 /// written wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum KvError {
+pub enum KvError {
+    /// It is neither of the two kinds.
     #[error("a store is peer or redis://[USER:PASSWORD@]HOST:PORT[/DB][?prefix=P]")]
     Kind,
+    /// There is no host, or no port.
     #[error("redis:// needs HOST:PORT, e.g. redis://10.0.0.9:6379 or redis://[fd00::9]:6379")]
     Host,
+    /// The port cannot be one.
     #[error("the port of redis:// is a number from 1 to 65535, e.g. redis://10.0.0.9:6379")]
     Port,
+    /// There is no password, or no colon before it.
     #[error(
         "redis:// needs USER:PASSWORD or :PASSWORD before the @; write @ : / ? and % in them as %40 %3A %2F %3F %25"
     )]
     Login,
+    /// A percent sign has no two digits behind it.
     #[error("a % in the user or the password of redis:// needs two hexadecimal digits behind it; % itself is %25")]
     Escape,
+    /// The database is no number.
     #[error("the database of redis:// is a number, e.g. redis://10.0.0.9:6379/2")]
     Database,
+    /// Something else stands behind the question mark.
     #[error("behind the ? of redis:// there can be prefix=P alone, e.g. redis://10.0.0.9:6379?prefix=cluster7")]
     Query,
+    /// The prefix cannot be one.
     #[error("a prefix of redis:// has letters, digits and - _ . : alone, at least one and at most 64")]
     Prefix,
 }

@@ -2,7 +2,7 @@
 
 mod connection;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod worker;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,6 +23,8 @@ use crate::wake::Wake;
 pub(crate) const LIFETIME: Duration = Duration::from_secs(60);
 /// The longest that it can be said for.
 const MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+/// Why a question was not asked that had to go for others.
+pub(crate) const TOO_MANY: &str = "too many questions at once";
 /// Questions that wait for the thread; before one more, the oldest is answered as not available.
 const MAX_GETS: usize = 1024;
 /// For the deletion of all entries at the end.
@@ -35,8 +37,7 @@ pub(crate) enum Answer {
     Found { ticket: u64, value: Vec<u8> },
     /// A question's: there is no such entry.
     Absent { ticket: u64 },
-    /// The server could not be asked, or refused, for this reason. An entry that it refused is offered again when it
-    /// would have been refreshed.
+    /// The server could not be asked, or refused, for this reason. An entry that it refused is offered again soon.
     Unavailable { request: Request, why: String },
     /// The server is reached now, or not any more; the reason alone does not make a change.
     State(State),

@@ -135,7 +135,10 @@ impl Backup {
     /// Somebody shows that it wrote the entry of the peer's queue pair, or does not.
     pub(super) fn handle_proof(&mut self, nic: &mut Nic, now: Instant, side: Side, received: &ReceivedMad) {
         let Ok(proof) = Proof::parse(&received.mad) else { return };
-        let Some(&at) = self.by_backup.get(&proof.receiver_qpn).filter(|_| side == Side::Backup) else { return };
+        if self.config.store == Store::Peer || side != Side::Backup {
+            return;
+        }
+        let Some(&at) = self.by_backup.get(&proof.receiver_qpn) else { return };
         let is_peer = self.is_peer(at, side, received.src);
         let Some((_, guard)) = parts(&mut self.connections, at) else { return };
         let named = guard.peer.is_some_and(|peer| peer.qpn == proof.sender_qpn);

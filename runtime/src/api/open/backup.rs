@@ -3,13 +3,15 @@
 mod words;
 
 use softnic_fault_injector::Spec;
+use softnic_nic::Generator;
 use softnic_nic::Nic;
-use softnic_shift::{Config, DualNic, Times};
+use softnic_shift::{Config, DualNic, Store, Times};
 
 use super::{DeviceSpec, OpenError, OpenOptions, Parts};
 use crate::OsRandom;
 use crate::driver::DriverPort;
 use crate::engine::Io;
+use crate::failover::kv::Kv;
 use crate::failover::list::LineSink;
 use crate::neighbours::Neighbours;
 
@@ -25,6 +27,8 @@ pub struct BackupOptions {
     pub faults: Option<Spec>,
     /// How long connections wait for what.
     pub times: Times,
+    /// Where it finds the backups of peers; they need the same.
+    pub store: Kv,
     /// Who is told of each change; by default stderr.
     pub on_change: Option<LineSink>,
 }
@@ -32,7 +36,7 @@ pub struct BackupOptions {
 impl BackupOptions {
     /// A backup on a device, with the usual times.
     pub fn new(device: DeviceSpec) -> BackupOptions {
-        BackupOptions { device, faults: None, times: Times::default(), on_change: None }
+        BackupOptions { device, faults: None, times: Times::default(), store: Kv::Peer, on_change: None }
     }
 
     /// Whether it can be the backup of this device, as far as can be told without opening either.
@@ -50,6 +54,19 @@ impl BackupOptions {
             _ => Ok(()),
         }
     }
+}
+
+/// How all engines of a NIC protect their connections: what is drawn for a store is the same for them.
+pub(super) fn config_of(options: &OpenOptions) -> Result<Config, OpenError> {
+    let Some(backup) = &options.backup else { return Ok(Config::default()) };
+    let store = match &backup.store {
+        Kv::Peer => Store::Peer,
+        Kv::Redis(_) => {
+            let mut random = OsRandom::new()?;
+            Store::External { region_nonce: std::array::from_fn(|_| (random.next_u32() >> 8) as u8) }
+        }
+    };
+    Ok(Config { times: backup.times, store })
 }
 
 /// The interface of a device that has one.
@@ -95,16 +112,14 @@ impl Parts {
     /// Puts the backup's NIC of one engine behind the first, with its wire.
     pub(super) fn behind(
         &self,
-        nic: Nic,
-        io: Io,
+        (nic, io): (Nic, Io),
         index: u32,
         bits: u32,
-        options: &OpenOptions,
+        config: Config,
     ) -> Result<(DualNic, Vec<DriverPort<Io>>), OpenError> {
         let (mut backup, owner) = self.nic(index, bits)?;
         backup.set_owner(owner);
-        let times = options.backup.as_ref().map(|backup| backup.times).unwrap_or_default();
-        let node = DualNic::new(nic, backup, Config { times }, Box::new(OsRandom::new()?));
+        let node = DualNic::new(nic, backup, config, Box::new(OsRandom::new()?));
         let port = DriverPort { number: DualNic::BACKUP, io, neighbours: Neighbours::new(&self.port) };
         Ok((node, vec![port]))
     }

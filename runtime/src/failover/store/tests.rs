@@ -1,7 +1,7 @@
 //! The store against servers: what all tests share, and what needs none.
 
 mod broken;
-mod server;
+pub(crate) mod server;
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};

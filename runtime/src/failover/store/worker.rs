@@ -9,12 +9,14 @@ use redis::{Cmd, Value, cmd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connection::{BATCH, Connection, MAX_VALUE, TIMEOUT, closed, refusal};
-use super::{Answer, Change, LIFETIME, Request, Shared, State};
+use super::{Answer, Change, LIFETIME, Request, Shared, State, TOO_MANY};
 use crate::failover::kv::RedisUrl;
 use crate::locked::lock;
 
 /// Entries of a very short lifetime are refreshed this often at most.
 const MIN_REFRESH: Duration = Duration::from_millis(10);
+/// What a server refused it is offered again so soon: it may be full for a moment only.
+const REFUSED: Duration = Duration::from_secs(1);
 
 /// An entry that we have, or had and want gone.
 struct Entry {
@@ -123,7 +125,7 @@ impl<'a, F: FnMut(Answer)> Worker<'a, F> {
         let (changes, displaced) = (mem::take(&mut inbox.changes), mem::take(&mut inbox.displaced));
         drop(inbox);
         for ticket in displaced {
-            self.unavailable(Request::Get(ticket), "too many questions at once");
+            self.unavailable(Request::Get(ticket), TOO_MANY);
         }
         let due = Instant::now();
         for (key, change) in changes {
@@ -168,7 +170,8 @@ impl<'a, F: FnMut(Answer)> Worker<'a, F> {
                 Change::Put { lifetime, .. } => *lifetime,
                 Change::Delete => LIFETIME,
             };
-            entry.due = now + (lifetime / 3).max(MIN_REFRESH);
+            let refresh = (lifetime / 3).max(MIN_REFRESH);
+            entry.due = now + if request.is_some() { refresh.min(REFUSED) } else { refresh };
             if let Some(request) = request.filter(|_| !mem::replace(&mut entry.refused, true)) {
                 self.unavailable(request, &refusal(&answer));
             }

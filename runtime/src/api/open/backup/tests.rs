@@ -5,6 +5,7 @@ mod endings;
 mod meetings;
 mod moves;
 mod regions;
+mod stores;
 mod unprotected;
 
 use std::io;
@@ -116,11 +117,22 @@ fn parts(ios: Vec<Io>, own: OwnAddresses) -> Parts {
 impl World {
     /// Two hosts with so many engines, and backups where they are asked for.
     fn new(progress: Progress, engines: usize, backups: [bool; 2]) -> World {
-        World::with_backup_ports(progress, engines, backups, |_| {})
+        World::with(progress, engines, backups, Default::default(), |_| {})
     }
 
-    /// The same, with something else about the ports of the backups.
-    fn with_backup_ports(progress: Progress, engines: usize, backups: [bool; 2], change: impl Fn(&mut Port)) -> World {
+    /// The same, with these stores.
+    fn with_stores(progress: Progress, engines: usize, backups: [bool; 2], stores: [Kv; 2]) -> World {
+        World::with(progress, engines, backups, stores, |_| {})
+    }
+
+    /// The same, with these stores, and something else about the ports of the backups.
+    fn with(
+        progress: Progress,
+        engines: usize,
+        backups: [bool; 2],
+        stores: [Kv; 2],
+        change: impl Fn(&mut Port),
+    ) -> World {
         let switches: [[Switch; 2]; 2] = Default::default();
         let [defaults, others] = switches.clone().map(|ends| {
             let mut ios: [Vec<Io>; 2] = Default::default();
@@ -134,11 +146,12 @@ impl World {
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
         let mut host = 0;
         let contexts = defaults.into_iter().zip(others).map(|(default, other)| {
-            let (said, asked) = (Arc::clone(&lines), backups[host]);
+            let (said, asked, store) = (Arc::clone(&lines), backups[host], stores[host].clone());
             host += 1;
             let soon = Duration::from_millis(5);
             let backup = BackupOptions {
                 times: Times { probe: soon, fence: soon, ..Times::default() },
+                store,
                 on_change: Some(LineSink::new(move |line| said.lock().unwrap().push(line.into()))),
                 ..BackupOptions::new(DeviceSpec::Mem)
             };

@@ -12,13 +12,13 @@ use super::{Client, until};
 use crate::failover::kv::Kv;
 
 /// A redis server of the test's own, on a port of 127.0.0.1.
-struct Server {
-    port: u16,
+pub(crate) struct Server {
+    pub(crate) port: u16,
     process: Child,
 }
 
 impl Server {
-    fn start() -> Server {
+    pub(crate) fn start() -> Server {
         for _ in 0..5 {
             // Somebody else may take the port before the server does: then it ends, and another is tried.
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -29,7 +29,7 @@ impl Server {
         panic!("redis-server ended at once, at every port");
     }
 
-    fn start_at(port: u16) -> Option<Server> {
+    pub(crate) fn start_at(port: u16) -> Option<Server> {
         let mut redis = Command::new("redis-server");
         redis.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--daemonize", "no"]);
         redis.args(["--port", &port.to_string(), "--dir", std::env::temp_dir().to_str().unwrap()]);
@@ -61,11 +61,17 @@ impl Server {
     }
 
     /// What the server answers to a command, its words separated by spaces.
-    fn say(&self, line: &str) -> Value {
+    pub(crate) fn say(&self, line: &str) -> Value {
         let mut words = line.split(' ');
         let mut command = cmd(words.next().unwrap());
         words.for_each(|word| _ = command.arg(word));
         self.open("").unwrap().exchange(&[command], TIMEOUT).unwrap().remove(0)
+    }
+
+    /// Writes a value.
+    pub(crate) fn set(&self, key: &str, value: &[u8]) {
+        let command = cmd("SET").arg(key).arg(value).to_owned();
+        self.open("").unwrap().exchange(&[command], TIMEOUT).unwrap();
     }
 
     fn holds(&self, key: &str, value: &str) -> bool {
@@ -76,7 +82,7 @@ impl Server {
         self.say(&format!("EXISTS {key}")) == Value::Int(0)
     }
 
-    fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }

@@ -48,3 +48,31 @@ fn a_region_that_is_deregistered_is_refused_by_the_backup() {
     let refused = completions(&world, &a.cqs[0], 1)[0];
     assert_eq!((refused.wr_id, refused.status), (2, Status::RemAccessErr));
 }
+
+/// A region that the peer registers anew, under its key, between two failures; the two have these stores.
+pub(super) fn a_region_changes_between_failures(stores: [Kv; 2]) {
+    let world = World::with_stores(Progress::Inline, 1, [true, true], stores);
+    let [a, b] = world.connect();
+    world.await_protection(1);
+    let mut to = b.pd.alloc_mr(SIZE, rights()).unwrap();
+    for round in 1..=3u8 {
+        world.set(0, LOSES);
+        a.memory.write_at(0, &[round; SIZE]);
+        post(&a, round.into(), SendOp::Write { remote_addr: to.addr(), rkey: to.rkey() }, &a.memory, 0);
+        let done = completions(&world, &a.cqs[0], 1)[0];
+        assert_eq!((done.wr_id, done.status), (round.into(), Status::Success), "{:?}", world.lines.lock().unwrap());
+        let mut bytes = [0; SIZE];
+        to.read_at(0, &mut bytes);
+        assert_eq!(bytes, [round; SIZE]);
+        world.set(0, WHOLE);
+        world.until("return", || world.moved(A).1 >= round.into() && world.moved(B).1 >= round.into());
+        let key = to.rkey();
+        to = to.reregister(None, None, Some(rights())).unwrap_or_else(|(_, why)| panic!("{why}"));
+        assert_eq!(to.rkey(), key);
+    }
+}
+
+#[test]
+fn a_region_that_is_registered_anew_under_its_key_is_found_after_the_next_failure() {
+    a_region_changes_between_failures(Default::default());
+}

@@ -19,7 +19,7 @@ fn a_peer_without_a_backup_is_named_once_and_connections_to_it_end_as_ever() {
 
 /// Two hosts whose backups cannot have the connection: one line says so and why, and the program runs.
 fn assert_unprotected(change: impl Fn(&mut Port), why: &str) {
-    let world = World::with_backup_ports(Progress::Inline, 1, [true, true], change);
+    let world = World::with(Progress::Inline, 1, [true, true], Default::default(), change);
     let mut flow = Flow::new(&world, Work::Send);
     let lines = || world.lines.lock().unwrap().iter().filter(|line| line.contains(why)).count();
     // Each host says it.
