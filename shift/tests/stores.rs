@@ -267,3 +267,21 @@ fn the_peer_is_asked_for_a_key_that_the_store_has_not_or_of_another_run_or_does_
         assert_eq!(all, [(1, WcStatus::Success)], "{found:?}");
     }
 }
+
+#[test]
+fn two_ends_that_read_entries_of_earlier_runs_say_so_and_meet_when_they_read_the_right_ones() {
+    let mut world = world();
+    let offer = proof(&world, Kind::Offer, NONCE);
+    for _ in 0..6 {
+        // Each drops what it has read when the other shows that it knows something else.
+        find(&mut world, [0x0b; 16]);
+        world.say(1, |mad| offer.emit(mad));
+        world.pass(SECOND);
+    }
+    let unproven = Notice::Unprotected(world.qpns[0], ProtectError::Unproven);
+    assert!(!world.notices.is_empty() && world.notices.iter().all(|notice| *notice == unproven));
+    world.connect_backup();
+    find(&mut world, NONCE);
+    world.say(1, |mad| offer.emit(mad));
+    assert!(world.host.is_protected(world.qpns[0]));
+}

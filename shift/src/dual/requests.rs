@@ -5,8 +5,6 @@ use std::net::IpAddr;
 use softnic_wire::Qpn;
 use softnic_wire::failover::{Entry, Object, Side};
 
-#[allow(unused_imports, reason = "for links of the documentation")]
-use super::DualNic;
 use crate::machine::{Reason, Refusal, Times};
 
 /// How connections are protected.
@@ -34,7 +32,7 @@ pub enum Store {
 /// Something that only whoever drives the Node can say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// The way from the backup NIC to the peer's, for [`DualNic::set_backup_path`].
+    /// The way from the backup NIC to the peer's, for [`DualNic::set_backup_path`](super::DualNic::set_backup_path).
     Path {
         /// The connection.
         qpn: Qpn,
@@ -53,7 +51,7 @@ pub enum Request {
         /// What it is about.
         object: Object,
     },
-    /// The entry of the peer's queue pair, or of a region of the peer's, for [`DualNic::set_entry`].
+    /// The entry of the peer's queue pair, or of a region of the peer's, for [`DualNic::set_entry`](super::DualNic::set_entry).
     Get {
         /// The connection.
         qpn: Qpn,

@@ -28,6 +28,8 @@ const QUIET: u32 = 10;
 const PROOF_WAIT: Duration = Duration::from_millis(20);
 /// Proofs without the peer's, five seconds, after which its entry is none of its own.
 const PROOFS: u32 = 8;
+/// Entries that were found to be another's before that is told of.
+const STALE: u32 = 3;
 
 impl DualNic {
     /// What the store has, as [`Request::Get`] asked for it.
@@ -151,8 +153,11 @@ impl Backup {
                 guard.ask_at = guard.ask_at.map(|at| at.min(soon));
                 self.mark(at);
             }
-            // What we have read may be the entry of its earlier life.
-            Stage::Proving if !right && proof.kind == Kind::Offer => self.drop_entry(now, at, None),
+            // What we have read may be the entry of its earlier life, and then there is a newer one.
+            Stage::Proving if !right && proof.kind == Kind::Offer => {
+                let why = (guard.dropped >= STALE).then_some(ProtectError::Unproven);
+                self.drop_entry(now, at, why);
+            }
             Stage::Proving | Stage::Ready if right => {
                 guard.region_nonce = Some(proof.region_nonce);
                 let proving = guard.stage == Stage::Proving;

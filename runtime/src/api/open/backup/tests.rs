@@ -106,6 +106,8 @@ struct World {
     contexts: [Context; 2],
     switches: [[Switch; 2]; 2],
     lines: Arc<Mutex<Vec<String>>>,
+    /// How often connections retry.
+    retries: u8,
 }
 
 fn parts(ios: Vec<Io>, own: OwnAddresses) -> Parts {
@@ -167,7 +169,7 @@ impl World {
             parts(default, own).open(backup, &options).unwrap()
         });
         let contexts: Vec<Context> = contexts.collect();
-        World { contexts: contexts.try_into().unwrap(), switches, lines }
+        World { contexts: contexts.try_into().unwrap(), switches, lines, retries: 2 }
     }
 
     fn set(&self, wire: usize, state: u8) {
@@ -215,7 +217,7 @@ impl World {
         let peer = self.contexts[1 - host].addresses()[0];
         let path = self.contexts[host].path_to(peer, own.qp.qpn().value()).unwrap();
         let usual = Connection::new(path, other.qp.qpn(), Psn::new(7), Psn::new(7));
-        let connection = Connection { timeout: 15, retry_cnt: 2, access, ..usual };
+        let connection = Connection { timeout: 15, retry_cnt: self.retries, access, ..usual };
         match answers {
             true => own.qp.modify(&self.attributes(host, &connection)[1]).unwrap(),
             false => own.qp.connect(&connection).unwrap(),

@@ -92,7 +92,12 @@ fn url(server: &Server, login: &str, rest: &str) -> Kv {
 }
 
 fn world(store: &Kv) -> World {
-    World::with_stores(Progress::Inline, 1, [true, true], [store.clone(), store.clone()])
+    patient(World::with_stores(Progress::Inline, 1, [true, true], [store.clone(), store.clone()]))
+}
+
+/// Without a backup for seconds, connections have to live through whatever else the machine does.
+fn patient(world: World) -> World {
+    World { retries: 7, ..world }
 }
 
 fn said(world: &World, what: &str) -> usize {
@@ -211,7 +216,7 @@ fn entries_of_another_run_are_not_believed() {
     // Each host has a store of its own, and reads there what the test writes.
     let prefixes = ["a", "b"];
     let stores = prefixes.map(|prefix| url(&server, "", &format!("?prefix={prefix}")));
-    let world = World::with_stores(Progress::Inline, 1, [true, true], stores);
+    let world = patient(World::with_stores(Progress::Inline, 1, [true, true], stores));
     let mut flow = Flow::new(&world, Work::Write);
     flow.until("entries", |_| keys(&server, "*:1:qp:*").len() == 2);
     let object = |host: usize, qpn: Qpn| {
@@ -248,7 +253,7 @@ fn entries_of_another_run_are_not_believed() {
 fn an_end_that_has_a_store_and_one_that_asks_its_peer_do_without_a_backup() {
     let server = Server::start();
     let stores = [url(&server, "", ""), Kv::Peer];
-    let world = World::with_stores(Progress::Inline, 1, [true, true], stores);
+    let world = patient(World::with_stores(Progress::Inline, 1, [true, true], stores));
     let mut flow = Flow::new(&world, Work::Write);
     flow.until("the lines", |flow| {
         said(flow.world, "the peer has no backup") >= 1 && said(flow.world, "no entry of the peer") >= 1
