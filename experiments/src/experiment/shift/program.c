@@ -2,13 +2,12 @@
 // with a backup or without. `softnic run --dev mem [--backup mem] -- program MODE …`. Each line of its output is a name and a figure.
 //
 //   verbs LIVES BATCHES POLLS      nanoseconds of verbs: LIVES times each control verb; the data verbs in batches; the time until the backup is there
-//   latency BYTES COUNT IDLE       nanoseconds of WRITEs to and fro between two threads, half a round trip, beside IDLE queue pairs
+//   latency COUNT IDLE             nanoseconds of WRITEs of 1 to 16 bytes to and fro, half a round trip, beside IDLE connections
 //   memory COUNT                   bytes that COUNT completion queues, and as many queue pairs, of both ends take
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -335,52 +334,29 @@ static void data_verbs(struct end e[2], size_t batches, size_t polls)
 
 // ---- latency ----
 
-struct player {
-	struct end *e, *peer;
-	uint32_t bytes;
-	size_t count;
-	uint64_t *times; // of the end that begins
-};
-
-// The last of the bytes that the peer writes says which message it is. While it is not there, completions are taken.
-static void *play(void *arg)
+// One WRITE, whose last byte says which it is; until it is there both ends take completions, which drives their NICs.
+static void write_to(struct end *from, struct end *to, uint32_t bytes, uint8_t mark)
 {
-	struct player *p = arg;
-	struct ibv_sge sge = {.addr = (uintptr_t)p->e->memory, .length = p->bytes, .lkey = p->e->mr->lkey};
+	struct ibv_sge sge = {.addr = (uintptr_t)from->memory, .length = bytes, .lkey = from->mr->lkey};
 	struct ibv_send_wr *bad, wr = {
 		.sg_list = &sge,
 		.num_sge = 1,
 		.opcode = IBV_WR_RDMA_WRITE,
 		.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE,
-		.wr.rdma = {.remote_addr = (uintptr_t)p->peer->memory + BUFFER / 2, .rkey = p->peer->mr->rkey},
+		.wr.rdma = {.remote_addr = (uintptr_t)to->memory + BUFFER / 2, .rkey = to->mr->rkey},
 	};
-	volatile uint8_t *from = p->e->memory, *to = from + BUFFER / 2;
-	size_t completed = 0;
-	for (size_t i = 0; i < p->count; i++) {
-		uint8_t mark = (uint8_t)(i % 255 + 1);
-		uint64_t begin = now();
-		struct ibv_wc wc;
-		for (int sent = 0; sent < 2; sent++) {
-			if (sent == !p->times) {
-				from[p->bytes - 1] = mark;
-				OK(!ibv_post_send(p->e->qp, &wr, &bad));
-			} else {
-				for (int n; to[p->bytes - 1] != mark; completed += (size_t)n)
-					OK((n = ibv_poll_cq(p->e->cq, 1, &wc)) >= 0 && (n == 0 || wc.status == IBV_WC_SUCCESS));
-			}
+	volatile uint8_t *there = to->memory + BUFFER / 2 + bytes - 1;
+	struct ibv_wc wc;
+	from->memory[bytes - 1] = mark;
+	OK(!ibv_post_send(from->qp, &wr, &bad));
+	while (*there != mark)
+		for (int i = 0; i < 2; i++) {
+			int n = ibv_poll_cq(i ? to->cq : from->cq, 1, &wc);
+			OK(n >= 0 && (n == 0 || wc.status == IBV_WC_SUCCESS));
 		}
-		if (p->times)
-			p->times[i] = (now() - begin) / 2;
-	}
-	for (struct ibv_wc wc; completed < p->count;) {
-		int n = ibv_poll_cq(p->e->cq, 1, &wc);
-		OK(n >= 0 && (n == 0 || wc.status == IBV_WC_SUCCESS));
-		completed += (size_t)n;
-	}
-	return NULL;
 }
 
-static void latency(struct end e[2], uint32_t bytes, size_t count, int idle)
+static void latency(struct end e[2], size_t count, int idle)
 {
 	for (int i = 0; i < 2; i++)
 		set_up(&e[i]);
@@ -389,17 +365,20 @@ static void latency(struct end e[2], uint32_t bytes, size_t count, int idle)
 	make_connected(e);
 	for (int i = 0; i < 2; i++)
 		await_backup(e[i].qp);
-	// A tenth more, to warm up.
-	size_t before = count / 10;
-	struct player players[2];
-	for (int i = 0; i < 2; i++)
-		players[i] = (struct player){&e[i], &e[1 - i], bytes, before + count, i ? NULL : room(before + count)};
-	pthread_t other;
-	OK(pthread_create(&other, NULL, play, &players[1]) == 0);
-	play(&players[0]);
-	OK(pthread_join(other, NULL) == 0);
-	for (size_t i = before; i < before + count; i++)
-		printf("latency %llu\n", (unsigned long long)players[0].times[i]);
+	for (uint32_t bytes = 1; bytes <= 16; bytes *= 2) {
+		// What the last size left there is no mark of this one.
+		for (int i = 0; i < 2; i++)
+			memset(e[i].memory, 0, BUFFER);
+		// A tenth more, to warm up.
+		for (size_t i = 0; i < count + count / 10; i++) {
+			uint8_t mark = (uint8_t)(i % 255 + 1);
+			uint64_t begin = now();
+			write_to(&e[0], &e[1], bytes, mark);
+			write_to(&e[1], &e[0], bytes, mark);
+			if (i >= count / 10)
+				printf("%u %llu\n", bytes, (unsigned long long)(now() - begin) / 2);
+		}
+	}
 }
 
 // ---- memory ----
@@ -445,8 +424,8 @@ int main(int argc, char **argv)
 		for (int n = atoi(argv[2]); n > 0; n--)
 			control_verbs(&e[0], &e[1]);
 		data_verbs(e, (size_t)atoll(argv[3]), (size_t)atoll(argv[4]));
-	} else if (!strcmp(argv[1], "latency") && argc == 5) {
-		latency(e, (uint32_t)atoi(argv[2]), (size_t)atoll(argv[3]), atoi(argv[4]));
+	} else if (!strcmp(argv[1], "latency") && argc == 4) {
+		latency(e, (size_t)atoll(argv[2]), atoi(argv[3]));
 	} else if (!strcmp(argv[1], "memory") && argc == 3) {
 		memory(e, atoi(argv[2]));
 	} else {

@@ -71,6 +71,12 @@ fn parse(text: &str) -> Result<Printed, String> {
     Ok(printed)
 }
 
+/// The one that a quarter of them lies below: what else the machine does is in the others.
+pub(super) fn lower_quartile(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 4).copied()
+}
+
 /// The middle one; the mean of the two in the middle where there is none.
 pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
@@ -93,7 +99,8 @@ mod tests {
     }
 
     #[test]
-    fn a_median_is_in_the_middle() {
+    fn a_median_is_in_the_middle_and_a_quartile_below() {
+        assert_eq!(lower_quartile(vec![5.0, 2.0, 1.0, 9.0]), Some(2.0));
         assert_eq!(
             (median(vec![3.0, 1.0, 2.0]), median(vec![4.0, 1.0, 2.0, 3.0]), median(vec![])),
             (Some(2.0), Some(2.5), None)
