@@ -11,7 +11,7 @@ const PEER: &str = "the peer has no backup";
 /// And of queue pairs like those of UCX's rc_verbs, whose receives are shared.
 const SHARED: &str = "only reliable connections without a shared receive queue are protected";
 /// Of the plain softnic: until it is ended.
-const ENDLESS: Case = case("ib_write_bw", "-s 65536 -D 1 --run_infinitely", Prints::OneRow, false);
+const ENDLESS: Case = case("ib_write_bw", "-s 65536 -u 16 -D 1 --run_infinitely", Prints::OneRow, false);
 const UCX: Case = case("ucx_perftest", "UCX_TLS=rc_v -t tag_bw -s 65536 -n 500 -w 10", Prints::Ucx, false);
 const WITH_SOFT_ROCE: Case = case("ib_write_bw", "-s 65536 -n 200", Prints::OneRow, false);
 
