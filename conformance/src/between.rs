@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use softnic_runtime::bump::{Bump, Faults, Options as WireOptions};
 
-use crate::guest::{Error, Image, Space, catch_interrupts, create_folder, failed, interrupted};
+use crate::guest::{Error, Image, SOFT_ROCE, Space, catch_interrupts, create_folder, failed, interrupted};
 use crate::scenarios::{as_layer, choose, sum_up};
 use crate::steps::Outcome;
 use crate::tshark::Scratch;
@@ -56,7 +56,7 @@ pub fn run_as_layer() -> Outcome {
 fn run_all(scenarios: &[&Scenario], keep: Option<&Path>, seed: u64) -> Result<Vec<String>, Error> {
     catch_interrupts();
     let space = Space::new("between")?;
-    let image = Image::get()?;
+    let image = Image::of(&SOFT_ROCE)?;
     let scratch = Scratch::new("between").map_err(Error::Failed)?;
     if let Some(folder) = keep {
         create_folder(folder)?;

@@ -1,4 +1,4 @@
-//! Small virtual machines with Linux Soft-RoCE (rdma_rxe) in them: made from Debian packages, booted by QEMU, several at a time.
+//! Small virtual machines with Linux Soft-RoCE (rdma_rxe) or emulated PCI NICs in them: made from Debian packages, booted by QEMU, several at a time.
 
 mod apt;
 mod counters;
@@ -8,6 +8,7 @@ mod hex;
 mod image;
 mod kernel;
 mod machine;
+mod recipe;
 mod space;
 mod tree;
 
@@ -16,7 +17,8 @@ pub use error::Error;
 pub(crate) use error::{create_folder, failed};
 pub(crate) use hex::{from_hex, to_hex};
 pub(crate) use image::Image;
-pub(crate) use machine::{Guest, Link, Machine};
+pub(crate) use machine::{Guest, Link, Machine, NO_OFFLOADS};
+pub(crate) use recipe::{NICS, SOFT_ROCE};
 pub use space::Space;
 
 use error::write;

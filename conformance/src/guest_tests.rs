@@ -2,14 +2,14 @@
 //! may lack (VLAN interfaces), and is older (6.1: AF_XDP without frames in several buffers).
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::guest::{self, Error, Guest, Image, Link, Machine};
+use crate::guest::{self, Error, Guest, Image, Link, Machine, SOFT_ROCE};
 use crate::programs;
-use crate::steps::{self, Outcome};
+use crate::steps::Outcome;
 use crate::tshark::Scratch;
 
 /// The test programs.
@@ -70,14 +70,17 @@ pub fn run_short() -> Outcome {
 
 fn run_tests(filters: &[&str]) -> Result<(String, Tally), Error> {
     guest::catch_interrupts();
-    let image = Image::get()?;
+    let image = Image::of(&SOFT_ROCE)?;
     let scratch = Scratch::new("guest-tests").map_err(Error::Failed)?;
     let built = build()?;
     let machine = Machine {
         memory: MEMORY,
         programs: PROGRAMS
             .iter()
-            .map(|&p| Ok((inside(p), stripped(&built, p, &scratch.0)?)))
+            .map(|&p| {
+                let path = built.get(p).ok_or_else(|| Error::Failed(format!("cargo built no test program {p}")))?;
+                Ok((inside(p), programs::stripped(path, &scratch.0)))
+            })
             .collect::<Result<_, _>>()?,
         ..Machine::new(Link::None, "", &[], 0)
     };
@@ -161,17 +164,6 @@ fn build() -> Result<BTreeMap<String, PathBuf>, Error> {
     let mut words = [&["test", "--no-run"], &programs::TESTED[..]].concat();
     PROGRAMS.iter().for_each(|program| words.extend(["--test", program]));
     programs::build(&words).map_err(Error::Failed)
-}
-
-/// The program without what only a debugger reads, which would fill the guest's memory; as it is where there is no `strip`.
-fn stripped(built: &BTreeMap<String, PathBuf>, program: &str, folder: &Path) -> Result<PathBuf, Error> {
-    let path = built.get(program).ok_or_else(|| Error::Failed(format!("cargo built no test program {program}")))?;
-    let small = folder.join(program);
-    let mut strip = steps::command(&["strip", "--strip-debug", "-o"]);
-    match strip.arg(&small).arg(path).status() {
-        Ok(status) if status.success() => Ok(small),
-        _ => Ok(path.clone()),
-    }
 }
 
 #[cfg(test)]

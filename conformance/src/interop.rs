@@ -13,7 +13,7 @@ mod wire;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::guest::{Error, Image, Space, catch_interrupts, create_folder, failed, interrupted};
+use crate::guest::{Error, Image, SOFT_ROCE, Space, catch_interrupts, create_folder, failed, interrupted};
 use crate::steps::Outcome;
 use crate::tshark::{self, Scratch};
 use crate::{project, setup as tools};
@@ -128,7 +128,7 @@ pub fn run_short() -> Outcome {
 
 fn run_scenarios(plan: &Plan<'_>) -> Result<Report, Error> {
     catch_interrupts();
-    let image = Image::get()?;
+    let image = Image::of(&SOFT_ROCE)?;
     let scratch = Scratch::new("interop").map_err(Error::Failed)?;
     if plan.wire != Some(wire::Kind::Dgram) {
         // The sockets and the programs of this run belong to the namespace of the thread that opens and starts them.

@@ -1,7 +1,7 @@
 //! Programs that cargo builds for a chore.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use serde_json::Value;
@@ -33,4 +33,14 @@ pub(crate) fn build(words: &[&str]) -> Result<BTreeMap<String, PathBuf>, String>
 /// Builds one program; where it is.
 pub fn build_one(name: &str, words: &[&str]) -> Result<PathBuf, String> {
     build(words)?.remove(name).ok_or_else(|| format!("cargo does not say where it put {name}"))
+}
+
+/// The program without what only a debugger reads, which would fill a guest's memory; as it is where there is no `strip`.
+pub(crate) fn stripped(program: &Path, folder: &Path) -> PathBuf {
+    let small = folder.join(program.file_name().unwrap_or_default());
+    let mut strip = command(&["strip", "--strip-debug", "-o"]);
+    match strip.arg(&small).arg(program).status() {
+        Ok(status) if status.success() => small,
+        _ => program.to_owned(),
+    }
 }

@@ -12,7 +12,7 @@ use std::time::Instant;
 use softnic_runtime::bump::{Bump, Faults, Options as WireOptions};
 use softnic_runtime::switch::{Options as SwitchOptions, PortOptions, WireSwitch};
 
-use crate::guest::{Error, Image, Space, catch_interrupts, create_folder, failed, interrupted};
+use crate::guest::{Error, Image, SOFT_ROCE, Space, catch_interrupts, create_folder, failed, interrupted};
 use crate::scenarios::{as_layer, choose, sum_up};
 use crate::steps::Outcome;
 use crate::tshark::Scratch;
@@ -65,7 +65,7 @@ pub fn run_as_layer() -> Outcome {
 fn run_all(scenarios: &[&Scenario], keep: Option<&Path>, seed: u64) -> Result<Vec<String>, Error> {
     catch_interrupts();
     let space = Space::new("switch")?;
-    let image = Image::get()?;
+    let image = Image::of(&SOFT_ROCE)?;
     let scratch = Scratch::new("switch").map_err(Error::Failed)?;
     if let Some(folder) = keep {
         create_folder(folder)?;

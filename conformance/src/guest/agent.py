@@ -5,33 +5,41 @@ verbs.py stands before this and has filled COMMANDS.
 """
 import json
 import os
+import signal
 import subprocess
 import sys
 
 COMMANDS = globals().get("COMMANDS", {})
-program = None
+# By their numbers: the program, and the file of what it prints.
+programs = {}
 
 
 def start(m):
     """Starts a program; what it prints, both ways, goes to a file."""
-    global program
-    out = open("/tmp/output", "wb")
+    number = m.get("number", 0)
+    name = "/tmp/output%d" % number
+    out = open(name, "wb")
     environment = dict(os.environ, **m.get("env", {}))
     child = subprocess.Popen(m["argv"], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, cwd="/tmp")
-    program = (child, open("/tmp/output", "rb"))
+    programs[number] = (child, open(name, "rb"))
 
 
 def output(m):
     """What the program has printed since the last call, and its exit status once it is done and all was read."""
-    child, out = program
+    child, out = programs[m.get("number", 0)]
     status = child.poll()
     text = out.read(1 << 16)
     return {"text": text.decode("utf-8", "replace"), "status": None if text else status}
 
 
 def stop(m):
-    program[0].kill()
-    program[0].wait()
+    child = programs[m.get("number", 0)][0]
+    child.kill()
+    child.wait()
+
+
+def signal_it(m):
+    programs[m["number"]][0].send_signal(getattr(signal, m["name"]))
 
 
 def listens(m):
@@ -46,7 +54,7 @@ def listens(m):
 def cm_listens(m):
     """Whether the program that was started waits by the RDMA-CM; one that was killed may be there for a moment longer."""
     shown = subprocess.run(["rdma", "resource", "show", "cm_id"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    own = "pid %d" % program[0].pid
+    own = "pid %d" % programs[0][0].pid
     lines = shown.stdout.decode("utf-8", "replace").splitlines()
     return any("state LISTEN" in line and own in line.replace("  ", " ") for line in lines)
 
@@ -60,7 +68,7 @@ def batch(m):
     return [COMMANDS[c["do"]](c) for c in m["commands"]]
 
 
-COMMANDS.update(start=start, output=output, stop=stop, listens=listens, cm_listens=cm_listens, kernel=kernel, batch=batch)
+COMMANDS.update(start=start, output=output, stop=stop, signal=signal_it, listens=listens, cm_listens=cm_listens, kernel=kernel, batch=batch)
 
 
 def say(answer):

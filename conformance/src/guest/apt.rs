@@ -11,7 +11,12 @@ pub(super) struct Apt {
     folder: PathBuf,
     /// Lists of packages of our own, because the machine has none or old ones.
     own_lists: bool,
+    /// Sources of our own, where the packages are not in the machine's suites.
+    own_sources: bool,
 }
+
+/// What Debian signs its suites with, where the package debian-archive-keyring is installed.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 impl Apt {
     /// The machine's apt, working in `folder`.
@@ -24,7 +29,23 @@ impl Apt {
         }
         // As if nothing were installed: then everything that a package needs is fetched.
         super::write(&folder.join("status"), b"")?;
-        Ok(Apt { folder: folder.to_owned(), own_lists: false })
+        Ok(Apt { folder: folder.to_owned(), own_lists: false, own_sources: false })
+    }
+
+    /// With these suites of the mirror that the machine's apt uses, instead of the machine's own.
+    pub(super) fn of_suites(folder: &Path, suites: &[&str]) -> Result<Apt, Error> {
+        let machine = Apt::new(folder)?;
+        let sites = output(machine.command("apt-get").args(["indextargets", "--format", "$(SITE)"]));
+        let sites = sites.map_err(Error::Missing)?;
+        // Other archives of Debian, and of others, have other names: debian-security.
+        let mirror = sites.lines().find(|site| site.trim_end_matches('/').ends_with("/debian"));
+        let mirror = mirror.ok_or_else(|| Error::Missing("apt has no mirror of Debian among its sources".into()))?;
+        let signed_by = if Path::new(KEYRING).exists() { format!("[signed-by={KEYRING}] ") } else { String::new() };
+        let lines: String = suites.iter().map(|suite| format!("deb {signed_by}{mirror} {suite} main\n")).collect();
+        super::write(&folder.join("sources.list"), lines.as_bytes())?;
+        let apt = Apt { own_lists: true, own_sources: true, ..machine };
+        output(apt.command("apt-get").args(["-q", "update"])).map_err(Error::Missing)?;
+        Ok(apt)
     }
 
     fn command(&self, program: &str) -> Command {
@@ -43,6 +64,10 @@ impl Apt {
         if self.own_lists {
             option("Dir::State::lists", &self.folder.join("lists"));
         }
+        if self.own_sources {
+            option("Dir::Etc::sourcelist", &self.folder.join("sources.list"));
+            option("Dir::Etc::sourceparts", Path::new("/dev/null"));
+        }
         c
     }
 
@@ -59,16 +84,20 @@ impl Apt {
         debs_in(&to)
     }
 
-    /// The one package that `package` stands for: the kernel's image, whose name has its version in it.
-    pub(super) fn fetch_dependency(&mut self, package: &str, prefix: &str) -> Result<Vec<PathBuf>, Error> {
+    /// The kernel that `package` stands for: those of its packages whose names are one of `parts` and its version.
+    pub(super) fn fetch_kernel(&mut self, package: &str, parts: &[&str]) -> Result<Vec<PathBuf>, Error> {
+        const IMAGE: &str = "linux-image-";
         let depends = self.with_lists(|apt| output(apt.command("apt-cache").args(["depends", package])))?;
-        let named = depends.lines().filter_map(|l| l.trim().strip_prefix("Depends: "));
-        let Some(image) = named.map(str::trim).find(|n| n.starts_with(prefix)) else {
-            return Err(Error::Missing(format!("apt's package {package} depends on no {prefix}…")));
+        let mut named = depends.lines().filter_map(|l| l.trim().strip_prefix("Depends: "));
+        let Some(version) = named.find_map(|n| n.trim().strip_prefix(IMAGE)) else {
+            return Err(Error::Missing(format!("apt's package {package} depends on no {IMAGE}…")));
         };
-        let to = self.folder.join("debs").join(package);
+        let packages: Vec<String> = parts.iter().map(|part| format!("{part}{version}")).collect();
+        let to = self.folder.join("debs").join("kernel");
         super::create_folder(&to)?;
-        self.with_lists(|apt| output(apt.command("apt-get").args(["-q", "download", image]).current_dir(&to)))?;
+        self.with_lists(|apt| {
+            output(apt.command("apt-get").args(["-q", "download"]).args(&packages).current_dir(&to))
+        })?;
         debs_in(&to)
     }
 
@@ -77,7 +106,7 @@ impl Apt {
         match run(self) {
             Ok(done) => return Ok(done),
             Err(why) if self.own_lists => return Err(Error::Missing(why)),
-            Err(why) => println!("interop: {why}; trying with new package lists"),
+            Err(why) => println!("guest: {why}; trying with new package lists"),
         }
         self.own_lists = true;
         output(self.command("apt-get").args(["-q", "update"])).map_err(Error::Missing)?;

@@ -9,37 +9,10 @@ use std::time::{Duration, Instant};
 use super::apt::{self, Apt};
 use super::cpio::Cpio;
 use super::kernel;
+use super::recipe::Recipe;
 use super::tree::Tree;
 use super::{Error, create_folder, failed, write};
 
-/// What runs on this machine.
-const HOST_PACKAGES: &[&str] = &["qemu-system-x86", "xz-utils"];
-/// What runs in the guest.
-const GUEST_PACKAGES: &[&str] = &[
-    "busybox-static",
-    "iproute2",
-    "ibverbs-providers",
-    "ibverbs-utils",
-    "perftest",
-    "python3",
-    "python3-pyverbs",
-    "rdmacm-utils",
-    "util-linux",
-];
-/// The package that depends on the newest kernel, and what that one's name begins with.
-const KERNEL_PACKAGE: (&str, &str) = ("linux-image-amd64", "linux-image-");
-const MODULES: &[&str] = &[
-    "virtio_pci",
-    "virtio_net",
-    "virtio_console",
-    "virtio_rng",
-    "crc32_generic",
-    "ib_uverbs",
-    "rdma_rxe",
-    "rdma_ucm",
-    "veth",
-    "8021q",
-];
 /// Packages that only matter to a package manager.
 const SKIPPED_PACKAGES: &[&str] =
     &["perl", "libperl", "dpkg_", "tar_", "debconf", "passwd_", "libpam", "media-types", "libdb5", "libsqlite3"];
@@ -62,7 +35,7 @@ const SKIPPED_PYTHON: &[&str] =
     &["test", "idlelib", "lib2to3", "ensurepip", "distutils", "pydoc_data", "unittest", "tkinter", "turtledemo"];
 const INIT: &str = include_str!("init.sh");
 /// Changes when what this file does with all of the above does.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// A guest ready to boot.
 pub(crate) struct Image {
@@ -97,14 +70,14 @@ impl Image {
         Tree(self.folder.join("host"))
     }
 
-    /// The cached image; built where there is none.
-    pub(crate) fn get() -> Result<Image, Error> {
+    /// The cached image of a recipe; built where there is none.
+    pub(crate) fn of(recipe: &Recipe) -> Result<Image, Error> {
         if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
             return Err(Error::Missing("the guest is made for Linux on x86-64".into()));
         }
         let cache = cache_folder()?;
         let mut key = DefaultHasher::new();
-        (HOST_PACKAGES, GUEST_PACKAGES, KERNEL_PACKAGE, MODULES).hash(&mut key);
+        recipe.hash(&mut key);
         (SKIPPED_PACKAGES, SKIPPED_FILES, KEPT_FILES, SKIPPED_PYTHON, INIT, VERSION).hash(&mut key);
         let image = Image { folder: cache.join(format!("guest-{:016x}", key.finish())) };
         if image.folder.is_dir() {
@@ -112,7 +85,7 @@ impl Image {
             return Ok(image);
         }
         let build = Build::new(&cache)?;
-        build.run()?;
+        build.run(recipe)?;
         remove_unused(&cache);
         // In one step, so that a build that is cut short leaves no half image behind; one made meanwhile is as good.
         let done = build.folder.join("image");
@@ -189,16 +162,22 @@ impl Build {
         println!("guest: {:5.1} s  {what}", self.begin.elapsed().as_secs_f64());
     }
 
-    fn run(&self) -> Result<(), Error> {
+    fn run(&self, recipe: &Recipe) -> Result<(), Error> {
         let image = self.folder.join("image");
         create_folder(&image)?;
+        // Programs that are built on this machine run in the guest, so its C library is from the machine's own suites.
         let mut apt = Apt::new(&self.folder)?;
+        let mut newer = match recipe.suites {
+            [] => None,
+            suites => Some(Apt::of_suites(&self.folder.join("newer"), suites)?),
+        };
         self.say("fetching the guest's packages");
-        let guest_debs = apt.fetch("guest", GUEST_PACKAGES)?;
+        let guest_debs = apt.fetch("guest", recipe.guest_packages)?;
+        let apt = newer.as_mut().unwrap_or(&mut apt);
         self.say("fetching the kernel");
-        let kernel_debs = apt.fetch_dependency(KERNEL_PACKAGE.0, KERNEL_PACKAGE.1)?;
+        let kernel_debs = apt.fetch_kernel(recipe.kernel_package, recipe.kernel_parts)?;
         self.say("fetching QEMU");
-        let host_debs = apt.fetch("host", HOST_PACKAGES)?;
+        let host_debs = apt.fetch("host", recipe.host_packages)?;
         self.say("unpacking");
         let (guest, kernel) = (self.folder.join("guest"), Tree(self.folder.join("kernel")));
         let host = Tree(image.join("host"));
@@ -206,10 +185,14 @@ impl Build {
         apt::unpack(&kernel_debs, &kernel.0, &[])?;
         apt::unpack(&host_debs, &host.0, SKIPPED_PACKAGES)?;
         self.say("making the image");
-        let bz_image = entry_of(&kernel.path("boot"), "vmlinuz-")?;
-        write(&image.join("vmlinux"), &kernel::vmlinux(&bz_image, &host, &self.folder)?)?;
         let modules = entry_of(&kernel.first_of(&["lib/modules", "usr/lib/modules"])?, "")?;
-        let modules = kernel::modules(&modules, MODULES, &host)?;
+        // Newer packages have the kernel among its modules.
+        let bz_image = match modules.join("vmlinuz") {
+            beside if beside.exists() => beside,
+            _ => entry_of(&kernel.path("boot"), "vmlinuz-")?,
+        };
+        write(&image.join("vmlinux"), &kernel::vmlinux(&bz_image, &host, &self.folder)?)?;
+        let modules = kernel::modules(&modules, recipe.modules, &host)?;
         write(&image.join("initrd"), &initrd(&guest, &modules)?)?;
         self.say("the guest is made");
         Ok(())

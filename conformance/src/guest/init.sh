@@ -13,7 +13,7 @@ option() { sed -n "s/.*\<softnic\.$1=\([^ ]*\).*/\1/p" /proc/cmdline; }
 ulimit -l unlimited
 # By its path: busybox has an `ip` of its own, which knows less and comes first.
 /bin/ip link set lo up
-if [ -e /sys/class/net/eth0 ]; then
+if [ -n "$(option ip)" ]; then
     # Addresses are there at once: nobody else on the link could have them.
     echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
     echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_ra

@@ -8,16 +8,20 @@ use std::{fs, str};
 use super::tree::Tree;
 use super::{Error, failed};
 
-/// Decompresses a file with the xz of the packages, so that the machine needs none.
-fn unxz(file: &Path, host: &Tree) -> Result<Vec<u8>, Error> {
-    let mut xz = host.command("usr/bin/xz")?;
-    // Behind a kernel there are four more bytes.
-    xz.args(["-dc", "--single-stream"]).arg(file).stdin(Stdio::null());
-    let out = xz.output().map_err(failed(file))?;
+/// Decompresses a file with a program of the packages, so that the machine needs none.
+fn decompress(file: &Path, program: &str, options: &[&str], host: &Tree) -> Result<Vec<u8>, Error> {
+    let mut c = host.command(program)?;
+    c.args(options).arg(file).stdin(Stdio::null());
+    let out = c.output().map_err(failed(file))?;
     match out.status.success() {
         true => Ok(out.stdout),
         false => Err(Error::Failed(format!("{}: {}", file.display(), String::from_utf8_lossy(&out.stderr).trim()))),
     }
+}
+
+fn unxz(file: &Path, host: &Tree) -> Result<Vec<u8>, Error> {
+    // Behind a kernel there are four more bytes.
+    decompress(file, "usr/bin/xz", &["-dc", "--single-stream"], host)
 }
 
 /// The ELF kernel inside a bzImage: QEMU starts that without decompressing it in the slow guest.
@@ -36,12 +40,17 @@ pub(super) fn vmlinux(bz_image: &Path, host: &Tree, scratch: &Path) -> Result<Ve
         image.get(from..from + word(0x24c)?)
     })();
     let payload = payload.ok_or_else(|| broken("is no kernel image"))?;
-    if !payload.starts_with(b"\xfd7zXZ\0") {
-        return Err(broken("is not compressed with xz"));
-    }
-    let file = scratch.join("vmlinux.xz");
-    super::write(&file, payload)?;
-    let kernel = unxz(&file, host)?;
+    let file = scratch.join("vmlinux.compressed");
+    let kernel = if payload.starts_with(b"\xfd7zXZ\0") {
+        super::write(&file, payload)?;
+        unxz(&file, host)?
+    } else if payload.starts_with(b"\x28\xb5\x2f\xfd") {
+        // Behind it stands its length, in four bytes that zstd would take for a frame.
+        super::write(&file, &payload[..payload.len() - 4])?;
+        decompress(&file, "usr/bin/zstd", &["-dcq"], host)?
+    } else {
+        return Err(broken("is compressed neither with xz nor with zstd"));
+    };
     match kernel.starts_with(b"\x7fELF") {
         true => Ok(kernel),
         false => Err(broken("holds no ELF kernel")),

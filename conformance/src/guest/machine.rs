@@ -22,6 +22,10 @@ const BOOT_LIMIT: Duration = Duration::from_secs(120);
 /// No command of the agent takes longer, but for what it is told to wait for.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
+/// Offloads of a virtio_net would put frames on the wire that no link carries.
+pub(crate) const NO_OFFLOADS: &str = "csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,\
+guest_ufo=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off";
+
 /// What the guest's network device is attached to.
 pub(crate) enum Link {
     /// A frame in each datagram. The sockets as QEMU sees them: `local` is QEMU's.
@@ -30,6 +34,8 @@ pub(crate) enum Link {
     Tap { namespace: String, tap: String },
     /// Nothing: the guest has no network device, and no rxe0.
     None,
+    /// PCI NICs of these models, in QEMU's words: two of each, wired to each other. They have neither addresses nor rxe0.
+    Nics(Vec<String>),
 }
 
 /// What a guest is made with.
@@ -105,7 +111,7 @@ impl Guest {
             }
         };
         let mut guest = Guest { qemu, control, console, received: Vec::new(), boot: Duration::ZERO };
-        let verbs = if matches!(machine.link, Link::None) { "" } else { VERBS };
+        let verbs = if matches!(machine.link, Link::None | Link::Nics(_)) { "" } else { VERBS };
         let hello = format!("{}\n{verbs}{AGENT}", verbs.len() + AGENT.len());
         guest.control.write_all(hello.as_bytes()).map_err(failed(&socket))?;
         guest.control.set_nonblocking(true).map_err(failed(&socket))?;
@@ -192,22 +198,27 @@ fn qemu(image: &Image, machine: &Machine, control: &Path, console: &Path, folder
         c.arg("-L").arg(tree.path(data));
     }
     c.env("QEMU_MODULE_DIR", tree.path("usr/lib/x86_64-linux-gnu/qemu"));
-    c.args(["-M", "pc,accel=tcg,usb=off,vmport=off", "-cpu", "max", "-m", &memory.to_string()]);
-    // With one possible processor QEMU leaves out the guest's memory barriers, and virtio loses a kick sooner or later.
-    c.args(["-smp", "1,maxcpus=2"]);
+    let (model, processors) = match machine.link {
+        // Each igb needs a PCI Express port, and has a queue for each processor.
+        Link::Nics(_) => ("q35", "2"),
+        // With one possible processor QEMU leaves out the guest's memory barriers, and virtio loses a kick sooner or later.
+        _ => ("pc", "1,maxcpus=2"),
+    };
+    c.args(["-M", &format!("{model},accel=tcg,usb=off,vmport=off"), "-cpu", "max", "-m", &memory.to_string()]);
+    c.args(["-smp", processors]);
     c.args(["-nodefaults", "-display", "none", "-no-reboot"]);
     c.arg("-kernel").arg(image.kernel()).arg("-initrd").arg(image.initrd_with(&machine.programs, folder)?);
     c.args(["-append", &format!("console=ttyS0 quiet panic=-1 net.ifnames=0 random.trust_cpu=on {quick} {options}")]);
     c.arg("-serial").arg(format!("file:{}", console.display()));
     if let Some(netdev) = netdev(&machine.link) {
-        // Offloads would put frames on the wire that no link carries.
-        let offloads = ["csum", "gso", "guest_csum", "guest_tso4", "guest_tso6", "guest_ecn", "guest_ufo", "host_tso4"]
-            .into_iter()
-            .chain(["host_tso6", "host_ecn", "host_ufo", "mrg_rxbuf"])
-            .map(|name| format!(",{name}=off"))
-            .collect::<String>();
-        let device = format!("virtio-net-pci,netdev=wire,mac={mac},host_mtu={mtu},romfile={offloads}");
+        let device =
+            format!("virtio-net-pci,netdev=wire,mac={mac},host_mtu={mtu},romfile=,mrg_rxbuf=off,{NO_OFFLOADS}");
         c.args(["-netdev", &netdev.to_string(), "-device", &device]);
+    }
+    if let Link::Nics(models) = &machine.link {
+        for (n, model) in models.iter().flat_map(|model| [model; 2]).enumerate() {
+            c.args(nic(n, model, folder));
+        }
     }
     c.args(["-device", "virtio-rng-pci", "-device", "virtio-serial-pci"]);
     c.arg("-chardev").arg(format!("socket,id=control,path={},server=on,wait=off", control.display()));
@@ -217,6 +228,15 @@ fn qemu(image: &Image, machine: &Machine, control: &Path, console: &Path, folder
     let errors = out.try_clone().map_err(failed(&log))?;
     c.stdin(Stdio::null()).stdout(out).stderr(errors);
     c.spawn().map_err(|e: io::Error| Error::Failed(format!("QEMU cannot be started: {e}")))
+}
+
+/// The n-th NIC, in QEMU's words; each is wired to its neighbour.
+fn nic(n: usize, model: &str, folder: &Path) -> [String; 6] {
+    let unix = |n: usize| json!({"type": "unix", "path": folder.join(format!("nic{n}"))});
+    let wire = json!({"type": "dgram", "id": format!("wire{n}"), "local": unix(n), "remote": unix(n ^ 1)});
+    let port = format!("pcie-root-port,id=port{n},chassis={}", n + 1);
+    let nic = format!("{model},netdev=wire{n},bus=port{n},mac=02:00:00:37:00:{:02x},romfile=", n + 1);
+    ["-netdev", &wire.to_string(), "-device", &port, "-device", &nic].map(str::to_owned)
 }
 
 /// The link in QEMU's words.
@@ -229,6 +249,6 @@ fn netdev(link: &Link) -> Option<Value> {
         Link::Tap { tap, .. } => Some(json!({
             "type": "tap", "id": "wire", "ifname": tap, "script": "no", "downscript": "no", "vhost": false,
         })),
-        Link::None => None,
+        Link::None | Link::Nics(_) => None,
     }
 }

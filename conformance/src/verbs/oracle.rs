@@ -10,7 +10,7 @@ use super::Bench;
 use super::c_tests::CTest;
 use super::ends::{End, OnRxe};
 use super::rxe::{MTU, TAP};
-use crate::guest::{Error, Guest, Image, Link, Machine, Space, create_folder, interrupted};
+use crate::guest::{Error, Guest, Image, Link, Machine, SOFT_ROCE, Space, create_folder, interrupted};
 
 /// Emulated it is slower than anything that the tests themselves wait for.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -25,7 +25,7 @@ fn nap() -> Result<(), Error> {
 /// Runs them in a guest, and prints how each ended.
 pub(super) fn run(tests: &[&CTest], bench: &Bench) -> Result<(), Error> {
     let space = Space::new("verbs-oracle")?;
-    let image = Image::get()?;
+    let image = Image::of(&SOFT_ROCE)?;
     space.add_tap(TAP, "02:00:00:36:00:01", MTU, &["10.36.0.1/24"])?;
     let folder = bench.scratch.0.join("oracle");
     create_folder(&folder)?;

@@ -8,7 +8,7 @@ use super::Bench;
 use super::ends::{self, OnRxe, OnSoftnic};
 use super::judge;
 use super::tools::Case;
-use crate::guest::{Error, Guest, Image, Link, Machine, Space, create_folder};
+use crate::guest::{Error, Guest, Image, Link, Machine, SOFT_ROCE, Space, create_folder};
 
 pub(super) const TAP: &str = "sntap0";
 const OUR_MAC: &str = "02:00:00:35:00:01";
@@ -52,7 +52,7 @@ fn idle() -> Result<(), Error> {
 impl Peer {
     pub(super) fn boot(bench: &Bench) -> Result<Peer, Error> {
         let space = Space::new("verbs-rxe")?;
-        let image = Image::get()?;
+        let image = Image::of(&SOFT_ROCE)?;
         space.add_tap(TAP, OUR_MAC, MTU, &["10.35.0.1/24"])?;
         let folder = bench.scratch.0.join("guest");
         create_folder(&folder)?;
