@@ -7,6 +7,7 @@ pub mod between;
 pub mod guest;
 pub mod guest_tests;
 pub mod interop;
+pub mod nic_tests;
 pub mod programs;
 pub mod project;
 pub mod pyverbs;

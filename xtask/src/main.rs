@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `between`, `switch`, `guest-tests`, `soak`, `fuzz`, `verbs`, `shift`, `pyverbs`, `dist`.
+//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `between`, `switch`, `guest-tests`, `nic-tests`, `soak`, `fuzz`, `verbs`, `shift`, `pyverbs`, `dist`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // what a chore prints is what it is for
 
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use softnic_conformance::{between, guest_tests, interop, pyverbs, setup, switch, tshark, verbs};
+use softnic_conformance::{between, guest_tests, interop, nic_tests, pyverbs, setup, switch, tshark, verbs};
 
 /// The project's chores
 #[derive(Debug, Parser)]
@@ -90,6 +90,15 @@ enum Command {
   cargo xtask guest-tests --all
   cargo xtask guest-tests vlan multicast")]
     GuestTests(guest_tests::Options),
+    /// Run softnic over AF_XDP in zero-copy on emulated PCI NICs (igb, virtio_net), in a guest with a newer kernel
+    ///
+    /// QEMU and kernel are fetched from Debian's backports with the mirror that apt uses, without installing any, and kept in
+    /// ~/.cache/softnic. Two NICs of each kind are wired to each other; nothing on this machine is touched. See docs/afxdp-nics.md.
+    #[command(after_help = "Examples:
+  cargo xtask nic-tests
+  cargo xtask nic-tests --all
+  cargo xtask nic-tests igb/rc --verbose")]
+    NicTests(nic_tests::Options),
     /// Run the simulator's swarm over very many seeds: every transport, operation, network and fault, on all cores
     ///
     /// Each seed is a world of its own, in which everything that must hold is checked. Seeds that fail are written to a file
@@ -168,6 +177,7 @@ fn main() -> ExitCode {
         Command::Switch(options) => switch::run(&options),
         Command::Interop(options) => interop::run(&options),
         Command::GuestTests(options) => guest_tests::run(&options),
+        Command::NicTests(options) => nic_tests::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Soak(options) => soak::run(&options),
         Command::Dist(options) => dist::run(&options),

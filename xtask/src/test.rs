@@ -3,7 +3,7 @@
 use softnic_conformance::programs::TESTED;
 use softnic_conformance::project::{self, CAPTURES_VARIABLE};
 use softnic_conformance::steps::{Outcome, Report, Step, cargo_test, shell, shell_with, succeeds};
-use softnic_conformance::{between, guest_tests, interop, pyverbs, setup, switch, tshark, verbs};
+use softnic_conformance::{between, guest_tests, interop, nic_tests, pyverbs, setup, switch, tshark, verbs};
 
 use crate::{commands, dist, fuzz, soak};
 
@@ -63,6 +63,7 @@ const STEPS: &[Step] = &[
     Step::new("a wire between two Soft-RoCE", between::run_as_layer),
     Step::new("a switch among two Soft-RoCE and a softnic", switch::run_as_layer),
     Step::new("VLAN and an older kernel", guest_tests::run_short),
+    Step::new("AF_XDP on emulated NICs", nic_tests::run_short),
     Step::new("verbs programs", verbs::run_short),
     Step::new("failover under programs", verbs::run_failover_short),
     Step::new("rdma-core's own tests", pyverbs::run_as_layer),

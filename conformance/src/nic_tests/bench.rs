@@ -1,0 +1,197 @@
+//! Two NICs of the guest that are wired to each other: the far one in a network namespace, and programs at both ends.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::guest::{Error, Guest};
+
+/// One command in the guest takes no longer: the guest is emulated.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The namespace of the far NIC.
+const NAMESPACE: &str = "far";
+/// Addresses of the near and of the far NIC; the same numbers in IPv4 and IPv6.
+pub(super) const NEAR: &str = "10.37.0.1";
+pub(super) const FAR: &str = "10.37.0.2";
+pub(super) const FAR_V6: &str = "fd37::2";
+
+/// How a program ended: what it printed, both ways, and its exit status.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) text: String,
+    pub(super) status: i64,
+}
+
+impl Ended {
+    /// What it printed, if it ended well.
+    pub(super) fn well(self) -> Result<String, String> {
+        match self.status {
+            0 => Ok(self.text),
+            status => Err(format!("exit status {status}: {}", one_line(&self.text))),
+        }
+    }
+}
+
+/// The end of a text, in one line.
+pub(super) fn one_line(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(4)..].join(" | ")
+}
+
+/// A pair of NICs in a guest.
+pub(super) struct Bench<'a> {
+    guest: &'a mut Guest,
+    /// The driver of both.
+    pub(super) driver: &'static str,
+    /// Their names.
+    pub(super) near: String,
+    pub(super) far: String,
+    next: u64,
+    /// Whether to show what programs print.
+    pub(super) verbose: bool,
+}
+
+fn nap() -> Result<(), Error> {
+    std::thread::sleep(Duration::from_millis(10));
+    Ok(())
+}
+
+impl<'a> Bench<'a> {
+    /// The `n`-th pair, with its addresses; both are up.
+    pub(super) fn new(guest: &'a mut Guest, driver: &'static str, n: usize) -> Result<Bench<'a>, Error> {
+        let (near, far) = (format!("eth{}", 2 * n), format!("eth{}", 2 * n + 1));
+        let mut bench = Bench { guest, driver, near, far, next: 1, verbose: false };
+        let Bench { near, far, .. } = &bench;
+        let script = format!(
+            "set -e
+ethtool -i {near} | grep -q '^driver: {driver}$'
+/bin/ip netns add {NAMESPACE}
+/bin/ip link set {far} netns {NAMESPACE}
+for place in '{near} 1' '{far} 2'; do
+    set -- $place
+    run=; [ $1 = {far} ] && run='/bin/ip netns exec {NAMESPACE}'
+    $run sh -c \"echo 0 >/proc/sys/net/ipv6/conf/$1/accept_dad; echo 0 >/proc/sys/net/ipv6/conf/$1/accept_ra\"
+    $run /bin/ip link set lo up
+    $run /bin/ip link set $1 up
+    $run /bin/ip address add 10.37.0.$2/24 dev $1
+    $run /bin/ip address add fd37::$2/64 dev $1 nodad
+done"
+        );
+        bench.must(&script)?;
+        Ok(bench)
+    }
+
+    /// Gives the NIC back to the guest's own namespace.
+    pub(super) fn end(mut self) -> Result<(), Error> {
+        let Bench { near, far, .. } = &self;
+        let script = format!(
+            "/bin/ip -n {NAMESPACE} link set {far} netns 1; /bin/ip netns delete {NAMESPACE}; \
+             /bin/ip address flush dev {near}; /bin/ip link set {near} down"
+        );
+        self.must(&script).map(drop)
+    }
+
+    /// Starts a shell with this script in the namespace of the near or the far NIC; its number.
+    fn start(&mut self, script: &str, far: bool) -> Result<u64, Error> {
+        let number = self.next;
+        self.next += 1;
+        // In busybox's shell `ip` is its own, which knows less: scripts say /bin/ip.
+        let mut argv = vec!["/bb/sh", "-c", script];
+        if far {
+            argv = [&["ip", "netns", "exec", NAMESPACE], &argv[..]].concat();
+        }
+        if self.verbose {
+            println!("  $ {script}");
+        }
+        let env = json!({"RUST_BACKTRACE": "1"});
+        self.guest.call(&json!({"do": "start", "number": number, "argv": argv, "env": env}), &mut nap)?;
+        Ok(number)
+    }
+
+    /// Waits until it ends; one that does not is killed.
+    pub(super) fn finish(&mut self, number: u64) -> Result<Ended, Error> {
+        self.read_until(number, |_| false).map(|(text, status)| match status {
+            Some(status) => Ended { text, status },
+            None => Ended { text: text + &format!("\nnot done after {} s", LIMIT.as_secs()), status: -9 },
+        })
+    }
+
+    /// What it prints until that is enough or it ends.
+    fn read_until(&mut self, number: u64, enough: impl Fn(&str) -> bool) -> Result<(String, Option<i64>), Error> {
+        let (begin, mut text) = (Instant::now(), String::new());
+        loop {
+            let answer = self.guest.call(&json!({"do": "output", "number": number}), &mut nap)?;
+            let more = answer["text"].as_str().unwrap_or_default();
+            text += more;
+            if self.verbose {
+                print!("{more}");
+            }
+            match &answer["status"] {
+                _ if enough(&text) => return Ok((text, None)),
+                Value::Null if begin.elapsed() < LIMIT => nap()?,
+                Value::Null => {
+                    self.guest.call(&json!({"do": "stop", "number": number}), &mut nap)?;
+                    return Ok((text, None));
+                }
+                status => return Ok((text, Some(status.as_i64().unwrap_or(-1)))),
+            }
+        }
+    }
+
+    /// Runs a script at the near NIC to its end.
+    pub(super) fn near(&mut self, script: &str) -> Result<Ended, Error> {
+        let number = self.start(script, false)?;
+        self.finish(number)
+    }
+
+    /// Runs a script at the far NIC to its end.
+    pub(super) fn far(&mut self, script: &str) -> Result<Ended, Error> {
+        let number = self.start(script, true)?;
+        self.finish(number)
+    }
+
+    /// Runs a script that sets up what tests need.
+    pub(super) fn must(&mut self, script: &str) -> Result<String, Error> {
+        self.near(script)?.well().map_err(Error::Failed)
+    }
+
+    /// Starts a program at the near NIC that goes on meanwhile, and waits until it prints `ready`.
+    pub(super) fn start_near(&mut self, script: &str, ready: &str) -> Result<Result<u64, String>, Error> {
+        self.start_until(script, ready, false)
+    }
+
+    /// Starts a program at the far NIC that goes on meanwhile, and waits until it prints `ready`.
+    pub(super) fn serve(&mut self, script: &str, ready: &str) -> Result<Result<u64, String>, Error> {
+        self.start_until(script, ready, true)
+    }
+
+    fn start_until(&mut self, script: &str, ready: &str, far: bool) -> Result<Result<u64, String>, Error> {
+        let number = self.start(&format!("exec {script}"), far)?;
+        let (text, status) = self.read_until(number, |text| text.contains(ready))?;
+        Ok(match (text.contains(ready), status) {
+            (true, None) => Ok(number),
+            (_, status) => Err(format!("`{script}` is not ready ({status:?}): {}", one_line(&text))),
+        })
+    }
+
+    /// Lets a program that was started stand still for a while.
+    pub(super) fn pause(&mut self, number: u64, time: Duration) -> Result<(), Error> {
+        let mut signal =
+            |name: &str| self.guest.call(&json!({"do": "signal", "number": number, "name": name}), &mut nap).map(drop);
+        signal("SIGSTOP")?;
+        std::thread::sleep(time);
+        signal("SIGCONT")
+    }
+
+    /// Kills a program that was started, as `kill -9` does.
+    pub(super) fn kill(&mut self, number: u64) -> Result<(), Error> {
+        self.guest.call(&json!({"do": "stop", "number": number}), &mut nap).map(drop)
+    }
+
+    /// Sets the MTU of both.
+    pub(super) fn set_mtu(&mut self, mtu: u32) -> Result<(), Error> {
+        let Bench { near, far, .. } = &self;
+        let script = format!("/bin/ip link set {near} mtu {mtu} && /bin/ip -n {NAMESPACE} link set {far} mtu {mtu}");
+        self.must(&script).map(drop)
+    }
+}

@@ -1,0 +1,346 @@
+//! The tests on a pair of NICs.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::bench::{Bench, FAR, FAR_V6, NEAR, one_line};
+use crate::guest::Error;
+
+/// A test.
+pub(super) struct Scenario {
+    pub(super) name: &'static str,
+    /// Whether the short form has it.
+    pub(super) short: bool,
+    /// The drivers that it is for.
+    pub(super) drivers: &'static [&'static str],
+    /// Runs it; what is worth saying of it.
+    pub(super) run: fn(&mut Bench<'_>) -> Result<String, Error>,
+}
+
+const BOTH: &[&str] = &["igb", "virtio_net"];
+const IGB: &[&str] = &["igb"];
+const VIRTIO: &[&str] = &["virtio_net"];
+
+/// All tests, in the order in which they run.
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "reliable", short: true, drivers: BOTH, run: reliable },
+    Scenario { name: "unreliable", short: true, drivers: BOTH, run: unreliable },
+    Scenario { name: "path-mtus", short: false, drivers: BOTH, run: path_mtus },
+    Scenario { name: "ipv6", short: false, drivers: BOTH, run: ipv6 },
+    Scenario { name: "copy", short: true, drivers: BOTH, run: copy },
+    Scenario { name: "longest-mtu", short: true, drivers: BOTH, run: longest_mtu },
+    Scenario { name: "opened-again", short: true, drivers: IGB, run: opened_again },
+    Scenario { name: "few-chunks", short: true, drivers: BOTH, run: few_chunks },
+    Scenario { name: "killed", short: true, drivers: BOTH, run: killed },
+    Scenario { name: "link", short: false, drivers: BOTH, run: link },
+    Scenario { name: "mtu-changed", short: false, drivers: BOTH, run: mtu_changed },
+    Scenario { name: "slow-receiver", short: false, drivers: BOTH, run: slow_receiver },
+    Scenario { name: "raw-copied", short: false, drivers: VIRTIO, run: raw_copied },
+    Scenario { name: "rxe", short: true, drivers: BOTH, run: rxe },
+    Scenario { name: "rxe-client", short: false, drivers: BOTH, run: rxe_client },
+];
+
+/// The MTU at which tests run: path MTU 2048 in zero-copy on both drivers.
+const MTU: u32 = 3000;
+/// One above every driver's limit for zero-copy: path MTU 4096.
+const LONG_MTU: u32 = 4200;
+/// What `softnic perf --server` says when it can be connected to.
+const READY: &str = "waiting for a client";
+
+fn failed<T>(why: String) -> Result<T, Error> {
+    Err(Error::Failed(why))
+}
+
+fn server(far: &str, device: &str) -> String {
+    format!("softnic perf --server --dev afxdp:{far}{device}")
+}
+
+/// One run of `softnic perf` between the two NICs: what the client prints.
+fn perf(bench: &mut Bench<'_>, device: &str, words: &str) -> Result<String, Error> {
+    perf_to(bench, FAR, device, words)
+}
+
+fn perf_to(bench: &mut Bench<'_>, address: &str, device: &str, words: &str) -> Result<String, Error> {
+    let (near, far) = (bench.near.clone(), bench.far.clone());
+    let server = bench.serve(&server(&far, device), READY)?.map_err(Error::Failed)?;
+    let client = bench.near(&format!("softnic perf {words} --connect {address} --dev afxdp:{near}{device}"))?;
+    let served = bench.finish(server)?;
+    let the_server = one_line(&served.text);
+    let printed = client.well().or_else(|why| failed(format!("{words}: {why}; the server: {the_server}")))?;
+    served.well().or_else(|why| failed(format!("{words}: the server: {why}")))?;
+    Ok(printed)
+}
+
+/// What is printed must have these words in it.
+fn expect(printed: &str, words: &[&str]) -> Result<(), Error> {
+    match words.iter().find(|word| !printed.contains(**word)) {
+        None => Ok(()),
+        Some(word) => failed(format!("`{word}` is not in: {}", one_line(printed))),
+    }
+}
+
+/// The mode that the description must name.
+fn zero_copy(bench: &Bench<'_>) -> &'static str {
+    if bench.driver == "igb" { "native XDP, zero-copy, 2 queues" } else { "native XDP, zero-copy, 1 queue" }
+}
+
+/// Runs all of these, each compared, in zero-copy.
+fn all_in_zero_copy(bench: &mut Bench<'_>, runs: &[&str]) -> Result<(), Error> {
+    bench.set_mtu(MTU)?;
+    let mode = zero_copy(bench);
+    for words in runs {
+        expect(&perf(bench, "", &format!("{words} --verify"))?, &[mode])?;
+    }
+    Ok(())
+}
+
+fn reliable(bench: &mut Bench<'_>) -> Result<String, Error> {
+    // With two queue pairs both queues have work.
+    let runs = [
+        "write_bw -q 2 -n 100 -s 20000",
+        "send_bw -q 2 -n 100 -s 20000",
+        "read_bw -n 100 -s 20000",
+        "atomic_bw -n 200",
+    ];
+    all_in_zero_copy(bench, &runs).map(|()| "WRITE, SEND, READ, atomics over rc".into())
+}
+
+fn unreliable(bench: &mut Bench<'_>) -> Result<String, Error> {
+    let runs = [
+        "write_bw --transport uc -n 100 -s 4000 -t 16",
+        "send_bw --transport uc -n 100 -s 4000 -t 16",
+        "send_bw --transport ud -n 100 -s 2048 -t 16",
+    ];
+    all_in_zero_copy(bench, &runs).map(|()| "WRITE and SEND over uc, SEND over ud".into())
+}
+
+fn path_mtus(bench: &mut Bench<'_>) -> Result<String, Error> {
+    for mtu in [256, 512, 1024, 2048] {
+        let run = |op: &str| format!("{op} -n 50 -s 10001 --mtu {mtu}");
+        let ud = format!("send_bw --transport ud -n 50 -t 16 -s {mtu} --mtu {mtu}");
+        let uc = format!("write_bw --transport uc -n 50 -t 16 -s 4000 --mtu {mtu}");
+        all_in_zero_copy(bench, &[&run("write_bw"), &run("send_bw"), &run("read_bw"), &uc, &ud])?;
+    }
+    Ok("256 to 2048".into())
+}
+
+fn ipv6(bench: &mut Bench<'_>) -> Result<String, Error> {
+    bench.set_mtu(MTU)?;
+    let mode = zero_copy(bench);
+    for words in ["write_bw -n 100 --verify", "send_bw --transport ud -n 100 -s 2048 -t 16 --verify"] {
+        expect(&perf_to(bench, FAR_V6, "", words)?, &[mode])?;
+    }
+    Ok(String::new())
+}
+
+/// Copies where they are asked for, at an MTU at which there would be zero-copy, and at one at which there is none.
+fn copy(bench: &mut Bench<'_>) -> Result<String, Error> {
+    for (mtu, path) in [(MTU, "2048"), (LONG_MTU, "4096")] {
+        bench.set_mtu(mtu)?;
+        let printed = perf(bench, ",mode=copy,queues=1", "write_bw -n 50 --verify")?;
+        expect(&printed, &["copy mode, 1 queue", path])?;
+        match printed.contains("for zero-copy") {
+            true => return failed(format!("advice that nobody asked for: {}", one_line(&printed))),
+            false => {}
+        }
+    }
+    Ok("path MTU 2048 and 4096".into())
+}
+
+/// The longest MTU with zero-copy is the one that the messages name: a byte more is refused in one line.
+fn longest_mtu(bench: &mut Bench<'_>) -> Result<String, Error> {
+    let (near, driver) = (bench.near.clone(), bench.driver);
+    let devinfo = |mode: &str| format!("softnic devinfo --dev afxdp:{near}{mode}");
+    bench.set_mtu(LONG_MTU)?;
+    let refused = bench.must(&devinfo(",mode=zero-copy"))?;
+    let line = refused.lines().find(|line| line.contains("cannot be opened")).unwrap_or_default();
+    expect(line, &["no zero-copy", driver, "4200", "ip link set dev"])?;
+    let longest = line.split("mtu ").nth(1).and_then(|rest| rest.split('`').next()?.parse::<u32>().ok());
+    let Some(longest) = longest else { return failed(format!("no MTU in: {line}")) };
+    // auto keeps the path MTU, and says what that costs.
+    let advice = format!("for zero-copy: `ip link set dev {near} mtu {longest}` (path MTU 2048)");
+    expect(&bench.must(&devinfo(""))?, &["zero-copy no", &advice])?;
+    bench.set_mtu(longest + 1)?;
+    expect(&bench.must(&devinfo(",mode=zero-copy"))?, &["cannot be opened", "no zero-copy"])?;
+    bench.set_mtu(longest)?;
+    expect(&perf(bench, ",mode=zero-copy", "write_bw -n 50 --verify")?, &[zero_copy(bench)])?;
+    bench.set_mtu(MTU)?;
+    Ok(format!("up to {longest}"))
+}
+
+/// A driver resets the NIC when a program is attached and when it goes: whoever opens it next finds the link.
+fn opened_again(bench: &mut Bench<'_>) -> Result<String, Error> {
+    let near = bench.near.clone();
+    let server = bench.serve(&server(&bench.far.clone(), ""), READY)?.map_err(Error::Failed)?;
+    let count = 3;
+    for _ in 0..count {
+        // Its `link` is what the kernel says before, so it is asked for right after the program was attached and has gone.
+        bench.must(&format!("softnic devinfo --dev afxdp:{near}"))?;
+    }
+    let words = "write_bw -n 20 --verify";
+    let printed = bench.near(&format!("softnic perf {words} --connect {FAR} --dev afxdp:{near}"))?;
+    let printed = printed.well().or_else(failed)?;
+    bench.finish(server)?.well().or_else(failed)?;
+    expect(&printed, &[zero_copy(bench)])?;
+    Ok(format!("{count} times, then data"))
+}
+
+/// With fewer chunks than the NIC has places for, its driver finds none again and again, and must be woken when there are.
+fn few_chunks(bench: &mut Bench<'_>) -> Result<String, Error> {
+    bench.set_mtu(MTU)?;
+    let printed = perf(bench, ",mode=zero-copy,chunks=64", "write_bw -n 200 -s 20000 --verify")?;
+    expect(&printed, &[zero_copy(bench)])?;
+    Ok("64 for each queue".into())
+}
+
+/// Pages that are pinned, and programs that are attached to the near NIC.
+fn held(bench: &mut Bench<'_>) -> Result<(i64, bool), Error> {
+    let near = bench.near.clone();
+    let script = format!("grep nr_foll_pin /proc/vmstat; /bin/ip -details link show {near}");
+    let shown = bench.must(&script)?;
+    let number = |name: &str| {
+        let value = shown.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<i64>().ok());
+        value.unwrap_or(0)
+    };
+    Ok((number("nr_foll_pin_acquired") - number("nr_foll_pin_released"), shown.contains("prog/xdp")))
+}
+
+/// SIGKILL: program and pages are gone, and the NIC can be used again at once.
+fn killed(bench: &mut Bench<'_>) -> Result<String, Error> {
+    let before = held(bench)?;
+    let (near, far) = (bench.near.clone(), bench.far.clone());
+    let server_number = bench.serve(&server(&far, ""), READY)?.map_err(Error::Failed)?;
+    let words = format!("softnic perf write_bw -D 60 -i 1 --connect {FAR} --dev afxdp:{near}");
+    let client = bench.start_near(&words, "Gb/sec")?.map_err(Error::Failed)?;
+    let during = held(bench)?;
+    if !during.1 || during.0 <= before.0 {
+        return failed(format!("nothing is held while it runs: {during:?}, before {before:?}"));
+    }
+    bench.kill(client)?;
+    bench.finish(server_number)?;
+    let begin = Instant::now();
+    loop {
+        match held(bench)? {
+            after if after == before => break,
+            after if begin.elapsed() > Duration::from_secs(20) => {
+                return failed(format!("{} pages and program {} are held still", after.0 - before.0, after.1));
+            }
+            _ => thread::sleep(Duration::from_millis(100)),
+        }
+    }
+    let printed = perf(bench, "", "write_bw -n 20 --verify")?;
+    expect(&printed, &[zero_copy(bench)])?;
+    Ok(format!("{} pages were pinned", during.0 - before.0))
+}
+
+/// Runs RC for some seconds, with patience for a second, and does something meanwhile.
+fn meanwhile(bench: &mut Bench<'_>, act: fn(&mut Bench<'_>, u64) -> Result<(), Error>) -> Result<String, Error> {
+    bench.set_mtu(MTU)?;
+    let (near, far) = (bench.near.clone(), bench.far.clone());
+    let server_number = bench.serve(&server(&far, ""), READY)?.map_err(Error::Failed)?;
+    // 4.096 us * 2^18, seven times: 7.5 s.
+    let words = "write_bw -D 6 -i 1 -s 20000 --timeout 18 --verify";
+    let words = format!("softnic perf {words} --connect {FAR} --dev afxdp:{near}");
+    let client = bench.start_near(&words, "Gb/sec")?.map_err(Error::Failed)?;
+    act(bench, server_number)?;
+    let client = bench.finish(client)?;
+    let served = bench.finish(server_number)?;
+    let printed = client.well().or_else(failed)?;
+    served.well().or_else(failed)?;
+    Ok(printed)
+}
+
+/// The link goes down and comes back in the middle, at each end.
+fn link(bench: &mut Bench<'_>) -> Result<String, Error> {
+    meanwhile(bench, |bench, _| {
+        let (near, far) = (bench.near.clone(), bench.far.clone());
+        bench.must(&format!("/bin/ip link set {near} down; sleep 0.3; /bin/ip link set {near} up"))?;
+        bench.far(&format!("/bin/ip link set {far} down; sleep 0.3; /bin/ip link set {far} up"))?;
+        Ok(())
+    })?;
+    Ok("down for 0.3 s at each end".into())
+}
+
+/// The MTU is another at the next opening; one that the program in the driver does not allow is refused, and work goes on.
+fn mtu_changed(bench: &mut Bench<'_>) -> Result<String, Error> {
+    if bench.driver == "igb" {
+        meanwhile(bench, |bench, _| {
+            let near = bench.near.clone();
+            match bench.near(&format!("/bin/ip link set {near} mtu {LONG_MTU}"))?.status {
+                0 => failed("an MTU that the driver cannot have with a program was accepted".into()),
+                _ => Ok(()),
+            }
+        })?;
+    }
+    for (mtu, path, mode) in
+        [(1500, "1024", zero_copy(bench)), (LONG_MTU, "4096", "copy mode"), (MTU, "2048", zero_copy(bench))]
+    {
+        bench.set_mtu(mtu)?;
+        expect(&perf(bench, "", "write_bw -n 50 --verify")?, &[path, mode])?;
+    }
+    Ok("1500, 4200, 3000".into())
+}
+
+/// A receiver that stands still for a while: what does not fit its ring is lost, and RC sends it again.
+fn slow_receiver(bench: &mut Bench<'_>) -> Result<String, Error> {
+    let printed = meanwhile(bench, |bench, server| bench.pause(server, Duration::from_secs(1)))?;
+    expect(&printed, &["local_ack_timeout_err"])?;
+    Ok("paused for 1 s".into())
+}
+
+/// Frames without protocol in copy mode: what does not arrive was counted as lost.
+fn raw_copied(bench: &mut Bench<'_>) -> Result<String, Error> {
+    bench.set_mtu(LONG_MTU)?;
+    let printed = perf(bench, ",mode=copy", "raw -n 20000 -s 4096 --json")?;
+    let count = |name: &str| {
+        let after = printed.split(&format!("\"{name}\":")).nth(1)?;
+        after.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok()
+    };
+    let (messages, frames) = (count("lost_messages").unwrap_or(0), count("lost_frames").unwrap_or(0));
+    bench.set_mtu(MTU)?;
+    match messages > frames {
+        true => failed(format!("{messages} of 20000 frames were lost, and {frames} counted")),
+        false => Ok(format!("{messages} of 20000 lost, {frames} counted")),
+    }
+}
+
+/// Linux Soft-RoCE at the near NIC.
+const ADD_RXE: &str = "rdma link add rxe0 type rxe netdev";
+
+/// softnic as the client of Soft-RoCE: WRITE, READ, atomics, compared.
+fn rxe(bench: &mut Bench<'_>) -> Result<String, Error> {
+    bench.set_mtu(MTU)?;
+    let (near, far, mode) = (bench.near.clone(), bench.far.clone(), zero_copy(bench));
+    bench.must(&format!("{ADD_RXE} {near}"))?;
+    let peer = bench.start_near("python3 /usr/bin/perf_peer.py rxe0", "waiting for clients")?.map_err(Error::Failed)?;
+    let mut run = || {
+        for words in ["write_bw -n 50 -s 20000", "read_bw -n 50 -s 20000", "atomic_bw -n 50"] {
+            let words = format!("softnic perf {words} --retry 6 --verify --connect {NEAR} --dev afxdp:{far}");
+            expect(&bench.far(&words)?.well().or_else(failed)?, &[mode])?;
+        }
+        Ok("WRITE, READ, atomics to it".into())
+    };
+    let result = run();
+    bench.kill(peer)?;
+    bench.must("rdma link delete rxe0")?;
+    result
+}
+
+/// Soft-RoCE as the client of softnic.
+fn rxe_client(bench: &mut Bench<'_>) -> Result<String, Error> {
+    bench.set_mtu(MTU)?;
+    let (near, far) = (bench.near.clone(), bench.far.clone());
+    bench.must(&format!("{ADD_RXE} {near}"))?;
+    let mut run = || {
+        for op in ["write_bw", "read_bw"] {
+            let server = bench.serve(&server(&far, ",mode=zero-copy"), READY)?.map_err(Error::Failed)?;
+            let words = format!("python3 /usr/bin/perf_peer.py rxe0 {op} {FAR} --iters 50 --size 20000");
+            bench.near(&words)?.well().or_else(failed)?;
+            bench.finish(server)?.well().or_else(failed)?;
+        }
+        Ok("WRITE and READ by it".into())
+    };
+    let result = run();
+    bench.must("rdma link delete rxe0")?;
+    result
+}
