@@ -20,9 +20,10 @@ use crate::Common;
 #[command(after_help = "Examples:
   softnic devinfo                      # the interfaces that could be used, and what is missing
   softnic devinfo --dev afxdp:eth0     # opens it for a moment
+  softnic devinfo --dev afxdp:eth0,mode=zero-copy
   softnic devinfo --dev mem --json")]
 pub(crate) struct Args {
-    /// The device: mem, shm, shm:NAME, shared:INTERFACE, afxdp:INTERFACE or dgram:OURS,PEERS,ip=ADDR/LEN [default: all interfaces, none of them opened]
+    /// The device: mem, shm, shm:NAME, shared:INTERFACE, afxdp:INTERFACE[,mode=zero-copy|copy|auto][,queues=N][,chunks=N] or dgram:OURS,PEERS,ip=ADDR/LEN [default: all interfaces, none of them opened]
     #[arg(long, short = 'd', value_name = "DEVICE")]
     dev: Option<DeviceSpec>,
 }
@@ -30,7 +31,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let devices = match &args.dev {
         None => all()?,
-        Some(DeviceSpec::AfXdp { interface }) => vec![opened(interface)?],
+        Some(DeviceSpec::AfXdp { interface, mode, queues, chunks }) => {
+            vec![opened(interface, &Options::for_device(*mode, *queues, *chunks))?]
+        }
         Some(DeviceSpec::Shared { interface }) => vec![shared(interface)?],
         Some(DeviceSpec::Mem) => vec![without_interface("mem", &OwnAddresses::of_host(1))],
         Some(device @ DeviceSpec::Shm(spec)) => {
@@ -97,15 +100,16 @@ fn known(interface: &str) -> Result<(Value, String), String> {
         "path_mtu": path_mtu(at.mtu).map(|mtu| mtu.bytes()),
         "link": link,
         "queues": device.rx_queues,
+        "driver": device.driver,
         "gids": gids(host.addresses()),
     });
     Ok((value, bottom))
 }
 
 /// The same, and what is in force once it is open.
-fn opened(interface: &str) -> Result<Value, String> {
+fn opened(interface: &str, options: &Options) -> Result<Value, String> {
     let (mut value, bottom) = known(interface)?;
-    match AfXdp::open(&bottom, &Options::default()) {
+    match AfXdp::open(&bottom, options) {
         Err(e) => value["cannot_open"] = json!(e.to_string()),
         Ok(queues) => {
             if let Some(first) = queues.first() {
@@ -113,6 +117,7 @@ fn opened(interface: &str) -> Result<Value, String> {
                 value["zero_copy"] = json!(first.zero_copy());
                 value["multi_buffer"] = json!(first.multi_buffer());
                 value["max_frame"] = json!(first.max_frame());
+                value["for_zero_copy"] = json!(first.zero_copy_advice());
             }
         }
     }
@@ -167,6 +172,9 @@ fn print(out: &mut impl Write, d: &Value) -> io::Result<()> {
             yes("multi_buffer"),
             d["max_frame"]
         )?;
+    }
+    if let Some(what) = d["for_zero_copy"].as_str() {
+        writeln!(out, "  for zero-copy: {what}")?;
     }
     if let Some(why) = d["cannot_open"].as_str() {
         writeln!(out, "  cannot be opened: {why}")?;

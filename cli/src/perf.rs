@@ -90,7 +90,7 @@ pub(crate) struct Args {
     /// bytes more, and with --auth the longest with which all packets fit]
     #[arg(long, short = 'm', value_parser = |s: &str| mtu_arg(s).map(PathMtu::bytes), help_heading = "What is sent")]
     mtu: Option<u32>,
-    /// The device: mem (both ends in this process), shm or shm:NAME (processes of this host), shared:INTERFACE (that `softnic share` serves), afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]
+    /// The device: mem (both ends in this process), shm or shm:NAME (processes of this host), shared:INTERFACE (that `softnic share` serves), afxdp:INTERFACE[,mode=zero-copy|copy|auto][,queues=N][,chunks=N], or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]
     #[arg(long, short = 'd', default_value = "mem", value_name = "DEVICE", help_heading = "Devices")]
     dev: DeviceSpec,
     /// A second device, by which connections of rc, sr and lowar go on when the first one fails, or its network, and from which they return

@@ -57,7 +57,7 @@ SOFTNIC_PCAP, SOFTNIC_TRACE, SOFTNIC_CPUS, SOFTNIC_KEY_FILE, SOFTNIC_BACKUP, SOF
 SOFTNIC_BACKUP_FAULT, which is also how the library is told. SOFTNIC_LOG=warn (off, error, info,
 debug, trace) has it say on stderr what happens. AF_XDP needs root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.")]
 pub(crate) struct Args {
-    /// A device: shm, shm:NAME (a network of processes on this host), shared:INTERFACE (that `softnic share` serves), mem, afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]; may be given
+    /// A device: shm, shm:NAME (a network of processes on this host), shared:INTERFACE (that `softnic share` serves), mem, afxdp:INTERFACE[,mode=zero-copy|copy|auto][,queues=N][,chunks=N], or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]; may be given
     /// more than once [default: the only interface that is up and has an address, if this user may use it, else shm]
     #[arg(long, short = 'd', value_name = "DEVICE")]
     dev: Vec<String>,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 use softnic_fault_injector::units::parse_rate;
 use softnic_perf::{say, stop};
-use softnic_runtime::api::{ConnectionManager, Context, DeviceSpec, OpenOptions, Progress};
+use softnic_runtime::api::{ConnectionManager, Context, DeviceSpec, DeviceSpecError, OpenOptions, Progress};
 use softnic_runtime::share::{ClientStatus, Limits, Served, Share, ShareOptions, served};
 
 use crate::Common;
@@ -67,10 +67,11 @@ pub(crate) struct Args {
 }
 
 fn interface(s: &str) -> Result<String, String> {
-    match s.parse() {
-        Ok(DeviceSpec::AfXdp { interface }) => Ok(interface),
-        Ok(_) => Err("only an interface can be shared: afxdp:IF".into()),
-        Err(e) => Err(e.to_string()),
+    let device: DeviceSpec = s.parse().map_err(|e: DeviceSpecError| e.to_string())?;
+    match &device {
+        DeviceSpec::AfXdp { interface, .. } if device == DeviceSpec::afxdp(interface) => Ok(interface.clone()),
+        DeviceSpec::AfXdp { interface, .. } => Err(format!("a shared interface has no options: say afxdp:{interface}")),
+        _ => Err("only an interface can be shared: afxdp:IF".into()),
     }
 }
 

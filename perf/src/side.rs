@@ -228,7 +228,9 @@ impl Side {
         };
         self.plan.needs_link_mtu = Some(needed);
         let interface = match device {
-            DeviceSpec::AfXdp { interface } | DeviceSpec::Shared { interface } if whose != "at the peer" => interface,
+            DeviceSpec::AfXdp { interface, .. } | DeviceSpec::Shared { interface } if whose != "at the peer" => {
+                interface
+            }
             _ => "INTERFACE",
         };
         say!(

@@ -7,10 +7,14 @@
 //! Everything is opened in the network namespace of the calling thread, and may be used from another.
 
 mod attachment;
+mod bind;
+mod carrier;
 mod device;
+mod drivers;
 mod error;
 mod handed;
 mod holder;
+mod mode;
 mod patience;
 mod program;
 mod queue;
@@ -22,10 +26,12 @@ use std::sync::Arc;
 
 use attachment::Attachment;
 pub(crate) use attachment::redirect_to_sockets;
+use carrier::Carrier;
 pub use device::Device;
 pub use error::AfXdpError;
 pub(crate) use handed::{Handed, Shape};
 pub use holder::Holder;
+pub use mode::CopyMode;
 pub use queue::AfXdp;
 
 use crate::io::MAX_FRAME;
@@ -59,8 +65,8 @@ pub struct Options {
     pub rx_chunks: u32,
     /// Chunks for frames to send, for each queue; made a power of two.
     pub tx_chunks: u32,
-    /// Whether to let the device read and write frames itself, where it can.
-    pub zero_copy: bool,
+    /// Whether the device reads and writes frames itself.
+    pub mode: CopyMode,
     /// Whether to use frames in two chunks, where the kernel can and the MTU of the device needs it.
     pub multi_buffer: bool,
     /// Which of the frames that come in go to the sockets.
@@ -76,11 +82,19 @@ impl Default for Options {
             queues: None,
             rx_chunks: RX_CHUNKS,
             tx_chunks: 512,
-            zero_copy: true,
+            mode: CopyMode::Auto,
             multi_buffer: true,
             takes: Takes::Roce,
             max_frame: MAX_FRAME,
         }
+    }
+}
+
+impl Options {
+    /// As the options of a device ask for it.
+    pub fn for_device(mode: CopyMode, queues: Option<u32>, rx_chunks: Option<u32>) -> Options {
+        let usual = Options::default();
+        Options { mode, queues, rx_chunks: rx_chunks.unwrap_or(usual.rx_chunks), ..usual }
     }
 }
 
@@ -106,7 +120,8 @@ pub struct Statistics {
 }
 
 impl AfXdp {
-    /// Opens the queues of a device. The program is attached until the last of them is dropped.
+    /// Opens the queues of a device. The program is attached until the last of them is dropped. Where that costs the link a moment, it is
+    /// waited for.
     pub fn open(interface: &str, options: &Options) -> Result<Vec<AfXdp>, AfXdpError> {
         let device = Arc::new(Device::find(interface)?);
         let queues = options.queues.unwrap_or(device.rx_queues);
@@ -114,10 +129,17 @@ impl AfXdp {
             return Err(AfXdpError::NoSuchQueue { interface: interface.into(), has: device.rx_queues, asked: queues });
         }
         let fragments = options.multi_buffer && queue::needs_two_chunks(&device);
+        let carrier = Carrier::before(&device);
         let attachment = Arc::new(Attachment::new(&device, options.takes, fragments)?);
+        if options.mode == CopyMode::ZeroCopy && !attachment.native() {
+            return Err(bind::no_zero_copy(&device));
+        }
         let share = (ALL_RX_CHUNKS / queues).max(FEW_RX_CHUNKS);
         let options = Options { rx_chunks: options.rx_chunks.min(share), ..options.clone() };
-        (0..queues).map(|n| AfXdp::open_queue(&device, n, &options, &attachment)).collect()
+        let queues: Vec<AfXdp> =
+            (0..queues).map(|n| AfXdp::open_queue(&device, n, &options, &attachment)).collect::<Result<_, _>>()?;
+        carrier.wait(&device)?;
+        Ok(queues)
     }
 
     /// Whether this process may open a device, as far as can be told without touching it: a program that is attached may cost the

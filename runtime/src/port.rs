@@ -177,6 +177,7 @@ impl Port {
         let copies = if io.zero_copy() { "zero-copy" } else { "copy mode" };
         let plural = if self.queues.len() == 1 { "queue" } else { "queues" };
         let Device { name, mtu, .. } = &self.device;
-        format!("{name} ({native}, {copies}, {} {plural}, mtu {mtu})", self.queues.len())
+        let advice = io.zero_copy_advice().map(|what| format!("; for zero-copy: {what}")).unwrap_or_default();
+        format!("{name} ({native}, {copies}, {} {plural}, mtu {mtu}{advice})", self.queues.len())
     }
 }

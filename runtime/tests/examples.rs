@@ -127,7 +127,7 @@ fn serve(veth: &Veth, arguments: &str) -> JoinHandle<Result<String, String>> {
 #[ignore = "only as a process of its own that other tests start"]
 fn connects_and_falls_silent() {
     let Ok(address) = std::env::var(VARIABLE) else { return };
-    let device = DeviceSpec::AfXdp { interface: "sn1".into() };
+    let device = DeviceSpec::afxdp("sn1");
     let context = Context::open(&device, &OpenOptions::default()).unwrap();
     let manager = ConnectionManager::new(&context).unwrap();
     let (pd, cq) = (context.alloc_pd(), context.create_cq(16).unwrap());

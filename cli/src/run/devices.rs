@@ -97,10 +97,10 @@ impl Devices {
                     served(interface).map_err(|e| e.to_string())?;
                     has_address(interface, &host)?;
                 }
-                DeviceSpec::AfXdp { interface } if served_here().contains(interface) => {
+                DeviceSpec::AfXdp { interface, .. } if served_here().contains(interface) => {
                     return Err(OpenError::IsShared(interface.clone()).to_string());
                 }
-                DeviceSpec::AfXdp { interface } => {
+                DeviceSpec::AfXdp { interface, .. } => {
                     let host = HostNetwork::open(interface).map_err(|e| e.to_string())?;
                     host.port().map_err(|e| e.to_string())?;
                     AfXdp::check(&host.bottom().name).map_err(|e| e.to_string())?;

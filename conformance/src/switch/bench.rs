@@ -71,7 +71,7 @@ impl Host {
         space.ip("link set snhost up")?;
         hub.ip(&format!("link set {port} mtu {LINK_MTU} addrgenmode none"))?;
         hub.ip(&format!("link set {port} up"))?;
-        let device = DeviceSpec::AfXdp { interface: "snhost".into() };
+        let device = DeviceSpec::afxdp("snhost");
         let context = space
             .inside(|| Context::open(&device, &OpenOptions::default()).map_err(|e| Error::Missing(e.to_string())))?;
         let (pd, cq) = (context.alloc_pd(), context.create_cq(4 * DEPTH).map_err(refused)?);

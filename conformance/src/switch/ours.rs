@@ -31,7 +31,7 @@ impl Ours {
     /// A NIC on an interface of the calling thread's namespace.
     pub(super) fn open(interface: &str) -> Result<Ours, Error> {
         let options = OpenOptions { progress: Some(Progress::Dedicated), ..OpenOptions::default() };
-        let device = DeviceSpec::AfXdp { interface: interface.into() };
+        let device = DeviceSpec::afxdp(interface);
         let context = Context::open(&device, &options).map_err(|e| Error::Missing(e.to_string()))?;
         let pd = context.alloc_pd();
         let cqs = [context.create_cq(256).map_err(refused)?, context.create_cq(256).map_err(refused)?];

@@ -62,6 +62,24 @@ pub enum AfXdpError {
         /// How many were asked for.
         asked: u32,
     },
+    /// Zero-copy was asked for, and the device has none.
+    #[error("no zero-copy on {interface}: {why}")]
+    NoZeroCopy {
+        /// The device.
+        interface: String,
+        /// Its driver and MTU, and what to do.
+        why: String,
+    },
+    /// The link did not come back after the program was attached.
+    #[error(
+        "{interface} lost its link when the XDP program was attached, and has none after {seconds} s: look at its cable and the other end"
+    )]
+    NoCarrier {
+        /// The device.
+        interface: String,
+        /// How long it was waited for.
+        seconds: u64,
+    },
     /// The system refused something else.
     #[error("cannot {doing}: {error}{}", remedy(.error))]
     System {

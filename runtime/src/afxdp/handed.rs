@@ -4,9 +4,11 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create};
 
+use super::bind::bind;
 use super::device::Device;
 use super::error::AfXdpError;
-use super::queue::{RINGS, bind, open_socket, ring_size};
+use super::mode::CopyMode;
+use super::queue::{RINGS, open_socket, ring_size};
 use super::umem::{CHUNK, Umem};
 use crate::bpf::XskMap;
 
@@ -46,7 +48,7 @@ impl Handed {
             _ => AfXdpError::new("register memory for frames", e),
         })?;
         socket.make_rings(2 * rx_chunks, rx_chunks, tx_chunks).map_err(AfXdpError::when(RINGS))?;
-        let multi_buffer = bind(&socket, device, queue, false, fragments)?;
+        let multi_buffer = bind(&socket, device, queue, CopyMode::Copy, fragments)?;
         sockets.insert(queue, socket.as_fd()).map_err(AfXdpError::when("put a socket into the map"))?;
         let shape = Shape { rx_chunks, tx_chunks, multi_buffer, fragments };
         Ok(Handed { socket: socket.into(), memory, shape })

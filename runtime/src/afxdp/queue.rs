@@ -10,14 +10,14 @@ use softnic_nic::transports::prefetch;
 use softnic_wire::TxFrame;
 
 use super::attachment::Attachment;
+use super::bind::bind;
 use super::device::Device;
 use super::error::AfXdpError;
 use super::handed::{Handed, Shape};
-use super::holder::Holder;
 use super::rings::{CompletionRing, FillRing, Piece, RxRing, TxRing};
 use super::socket::{Kick, Socket};
 use super::umem::{CHUNK, Chunk, Umem};
-use super::{FEW_RX_CHUNKS, MIN_CHUNKS, Options, Statistics};
+use super::{CopyMode, FEW_RX_CHUNKS, MIN_CHUNKS, Options, Statistics, drivers};
 use crate::io::{MAX_FRAME, PacketIo, sleep_on};
 
 /// Bytes that the kernel leaves free before a frame in its chunk.
@@ -53,6 +53,8 @@ pub struct AfXdp {
     free: Vec<Chunk>,
     socket: Socket,
     zero_copy: bool,
+    /// Whether it would rather not copy.
+    may_copy: bool,
     rx_chunks: u32,
     /// Whether a frame may take two chunks.
     multi_buffer: bool,
@@ -61,6 +63,8 @@ pub struct AfXdp {
     per_frame: usize,
     /// Whether the last frame that was to be sent found no room.
     starved: bool,
+    /// Descriptors that the kernel had not begun with after the last look.
+    unsent: u32,
     /// Where a frame is put together whose chunks are not neighbours.
     linear: Box<[u8]>,
     counted: Counted,
@@ -125,12 +129,15 @@ impl AfXdp {
         let (socket, umem, free, rx_size) = register(rx_size, tx_size)?;
         socket.make_rings(2 * rx_size, rx_size, tx_size).map_err(AfXdpError::when(RINGS))?;
         let bind = |socket: &Socket| {
-            let multi_buffer = bind(socket, device, queue, options.zero_copy, attachment.fragments())?;
+            // Behind the driver there is nothing but copies, whatever the driver could do.
+            let mode = if attachment.native() { options.mode } else { CopyMode::Copy };
+            let multi_buffer = bind(socket, device, queue, mode, attachment.fragments())?;
             attachment.insert(queue, socket.as_fd())?;
             Ok((multi_buffer, attachment.fragments()))
         };
         let mut opened = AfXdp::over(device, queue, socket, (umem, free), [rx_size, tx_size], options.max_frame, bind)?;
         opened.attachment = Some(Arc::clone(attachment));
+        opened.may_copy = options.mode == CopyMode::Auto;
         Ok(opened)
     }
 
@@ -183,11 +190,13 @@ impl AfXdp {
             free,
             socket,
             zero_copy,
+            may_copy: false,
             rx_chunks,
             multi_buffer,
             max_frame: room.min(device.mtu + ETHERNET),
             per_frame: longest.min(device.mtu + ETHERNET + TAGS).div_ceil(CHUNK),
             starved: false,
+            unsent: 0,
             linear: vec![0; longest].into(),
             counted: Counted::default(),
             attachment: None,
@@ -207,6 +216,11 @@ impl AfXdp {
     /// Whether the device itself reads and writes the frames; otherwise the kernel copies them.
     pub fn zero_copy(&self) -> bool {
         self.zero_copy
+    }
+
+    /// What zero-copy would take, where nobody asked for copies and the driver is known to have better.
+    pub fn zero_copy_advice(&self) -> Option<String> {
+        if self.may_copy && !self.zero_copy { drivers::advice(&self.device) } else { None }
     }
 
     /// Chunks for frames that come in.
@@ -356,38 +370,6 @@ impl AfXdp {
     }
 }
 
-/// Binds to a queue; says whether frames of two chunks are possible.
-pub(super) fn bind(
-    socket: &Socket,
-    device: &Device,
-    queue: u32,
-    zero_copy: bool,
-    fragments: bool,
-) -> Result<bool, AfXdpError> {
-    let mut flags = libc::XDP_USE_NEED_WAKEUP;
-    if !zero_copy {
-        flags |= libc::XDP_COPY;
-    }
-    // Without XDP_COPY the kernel tries zero-copy first, and copies where the device cannot.
-    if fragments {
-        match socket.bind(device.ifindex, queue, flags | libc::XDP_USE_SG) {
-            // Kernels before 6.6 do not know the flag.
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}
-            bound => return bound.map(|()| true).map_err(|e| bind_error(device, queue, e)),
-        }
-    }
-    socket.bind(device.ifindex, queue, flags).map(|()| false).map_err(|e| bind_error(device, queue, e))
-}
-
-fn bind_error(device: &Device, queue: u32, error: io::Error) -> AfXdpError {
-    match error.raw_os_error() {
-        Some(libc::EBUSY) => {
-            AfXdpError::QueueBusy { interface: device.name.clone(), queue, holder: Holder::of(device.ifindex) }
-        }
-        _ => AfXdpError::new("bind an AF_XDP socket", error),
-    }
-}
-
 impl PacketIo for AfXdp {
     fn receive(&mut self, limit: usize, take: &mut dyn FnMut(&mut [u8])) -> io::Result<usize> {
         let (mut seen, mut taken) = (0, 0);
@@ -416,6 +398,9 @@ impl PacketIo for AfXdp {
             if self.fill.publish() {
                 self.socket.wake_receiver();
             }
+        } else if self.fill.is_waited_for() {
+            // In zero-copy: the driver found no chunk just before we gave it some, and does not look again by itself.
+            self.socket.wake_receiver();
         }
         Ok(taken)
     }
@@ -465,6 +450,7 @@ impl PacketIo for AfXdp {
         if self.tx.pending() > 0 && self.tx.needs_wakeup() {
             self.kick()?;
         }
+        self.unsent = self.tx.pending();
         Ok(sent)
     }
 
@@ -484,8 +470,13 @@ impl PacketIo for AfXdp {
         all
     }
 
+    /// What the kernel had no room for is tried again, although nothing says when there is some.
     fn due_in(&self) -> Option<Duration> {
-        self.starved.then_some(RETRY)
+        (self.starved || self.unsent > 0).then_some(RETRY)
+    }
+
+    fn unsent(&self) -> usize {
+        self.unsent as usize
     }
 
     /// Frames that the kernel had no chunk or no place in a ring for, those that the device refused, and those that came and

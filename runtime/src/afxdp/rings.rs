@@ -70,6 +70,12 @@ impl<T: Copy> Ring<T> {
     fn needs_wakeup(&self) -> bool {
         // The index that was published must be out before the flag is read: the kernel sets the flag, then looks at the index.
         fence(Ordering::SeqCst);
+        self.asks_for_wakeup()
+    }
+
+    /// The same, for whoever published long ago, or looks again.
+    #[inline]
+    fn asks_for_wakeup(&self) -> bool {
         // SAFETY: as for the producer.
         unsafe { self.flags.as_ref() }.load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
@@ -170,6 +176,12 @@ impl FillRing {
     pub(super) fn publish(&mut self) -> bool {
         self.0.publish();
         self.0.ring.needs_wakeup()
+    }
+
+    /// Whether chunks lie in the ring that the kernel does not take before it is woken. Where it has taken all, it asks to be woken for
+    /// more, but there are none.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.0.ring.asks_for_wakeup() && self.0.ring.consumer().load(Ordering::Relaxed) != self.0.written
     }
 }
 
@@ -309,6 +321,20 @@ mod tests {
                 assert!(p.room(n as u32 + 1) && !p.room(n as u32 + 2));
             }
         }
+    }
+
+    #[test]
+    fn a_driver_that_went_to_sleep_over_a_full_fill_ring_is_seen() {
+        let mut fill = FillRing(Producer::new(ring(4, 0)));
+        // SAFETY: the flags are in the mapping of the ring.
+        let ask = |fill: &FillRing, flag: u32| unsafe { fill.0.ring.flags.as_ref() }.store(flag, Ordering::Relaxed);
+        fill.0.push(0);
+        assert!(!fill.publish() && !fill.is_waited_for(), "the driver is awake");
+        // It had looked before, found nothing, and goes to sleep only now.
+        ask(&fill, libc::XDP_RING_NEED_WAKEUP);
+        assert!(fill.is_waited_for());
+        fill.0.ring.consumer().store(1, Ordering::Relaxed);
+        assert!(!fill.is_waited_for(), "the driver has them all; waking it would not give it more");
     }
 
     #[test]

@@ -248,7 +248,10 @@ impl Parts {
     pub(super) fn of(device: &DeviceSpec, options: &OpenOptions) -> Result<Parts, OpenError> {
         let parts = match device {
             DeviceSpec::Mem => return Err(OpenError::Mem),
-            DeviceSpec::AfXdp { interface } => Parts::afxdp(interface, options)?,
+            DeviceSpec::AfXdp { interface, mode, queues, chunks } => {
+                let queues = options.queues.or(*queues);
+                Parts::afxdp(interface, &afxdp::Options::for_device(*mode, queues, *chunks))?
+            }
             DeviceSpec::Shared { interface } => Parts::shared(interface, options)?,
             DeviceSpec::Shm(spec) => Parts::shm(spec)?,
             DeviceSpec::Dgram { spec, own } => {
@@ -281,16 +284,17 @@ impl Parts {
         Ok(Parts { ios: vec![Box::new(shm)], port, neighbourhood, company, description, rate: MEMORY_RATE, link_mtu })
     }
 
-    fn afxdp(interface: &str, options: &OpenOptions) -> Result<Parts, OpenError> {
-        let host = HostNetwork::open(interface)?;
+    fn afxdp(interface: &str, options: &afxdp::Options) -> Result<Parts, OpenError> {
+        let mut host = HostNetwork::open(interface)?;
         let device = host.bottom().name.clone();
-        let queues = AfXdp::open(&device, &afxdp::Options { queues: options.queues, ..afxdp::Options::default() });
-        let queues = queues.map_err(|error| match error {
+        let queues = AfXdp::open(&device, options).map_err(|error| match error {
             AfXdpError::ProgramAttached { .. } if served_here().contains(&device) => {
                 OpenError::IsShared(device.clone())
             }
             other => other.into(),
         })?;
+        // A link that was lost to our own program, and is back, is nothing that the program must hear of.
+        while host.poll_event()?.is_some() {}
         Parts::over_queues(format!("afxdp:{interface}"), host, queues, None)
     }
 
@@ -317,7 +321,8 @@ impl Parts {
             let native = if first.native() { "native XDP" } else { "generic XDP" };
             let copies = if first.zero_copy() { "zero-copy" } else { "copy mode" };
             let plural = if queues.len() == 1 { "queue" } else { "queues" };
-            description += &format!(" ({native}, {copies}, {} {plural})", queues.len());
+            let advice = first.zero_copy_advice().map(|what| format!("; for zero-copy: {what}")).unwrap_or_default();
+            description += &format!(" ({native}, {copies}, {} {plural}{advice})", queues.len());
         }
         let rate = queues.first().and_then(|queue| queue.device().rate).unwrap_or(USUAL_RATE);
         let (of_interface, mut link_mtu) = (port.mtu, host.interface().mtu);

@@ -19,7 +19,7 @@ fn refused(device: &DeviceSpec) -> (OpenError, String) {
 #[test]
 fn an_interface_that_is_not_there() {
     let Some(veth) = Veth::new(1, 1500) else { return };
-    let nosuch = DeviceSpec::AfXdp { interface: "nosuch0".into() };
+    let nosuch = DeviceSpec::afxdp("nosuch0");
     let (error, line) = veth.inside(0, || refused(&nosuch));
     assert!(matches!(error, OpenError::Host(_)), "{line}");
     assert!(

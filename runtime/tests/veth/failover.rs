@@ -24,7 +24,7 @@ fn world() -> Option<(World, [QueuePair; 2])> {
     let options = BACKUPS.map(|interface| {
         let soon = Duration::from_millis(10);
         let times = FailoverTimes { probe: soon, fence: soon, ..FailoverTimes::default() };
-        let backup = BackupOptions { times, ..BackupOptions::new(DeviceSpec::AfXdp { interface: interface.into() }) };
+        let backup = BackupOptions { times, ..BackupOptions::new(DeviceSpec::afxdp(interface)) };
         OpenOptions { backup: Some(backup), ..OpenOptions::default() }
     });
     let w = World::on(veth, options);

@@ -8,7 +8,7 @@ use crate::veth::Veth;
 
 /// The body of a process of its own, lest the child has descriptors of other tests: opens, forks, closes, opens again.
 pub(crate) fn fork(interface: &str) -> String {
-    let device = DeviceSpec::AfXdp { interface: interface.into() };
+    let device = DeviceSpec::afxdp(interface);
     let open = || Context::open(&device, &OpenOptions::default());
     let context = open().unwrap();
     let descriptors = context.descriptors();

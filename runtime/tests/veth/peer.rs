@@ -46,7 +46,7 @@ fn heard() -> String {
 }
 
 fn open(interface: &str) -> Result<Context, String> {
-    let device = DeviceSpec::AfXdp { interface: interface.into() };
+    let device = DeviceSpec::afxdp(interface);
     Context::open(&device, &OpenOptions::default()).map_err(|e| e.to_string())
 }
 
@@ -71,7 +71,7 @@ fn a_peer_that_is_killed_ends_in_an_error_and_flushes() {
     let inside = |side: usize| format!("ip netns exec {}", veth.namespaces[side]);
     let mut peer = start(&inside(1), &format!("serve {}", veth.interface(1)));
     let numbers: Vec<u64> = peer.said.split(' ').map(|n| n.parse().unwrap()).collect();
-    let device = DeviceSpec::AfXdp { interface: veth.interface(0).into() };
+    let device = DeviceSpec::afxdp(veth.interface(0));
     let side = Side::new(veth.inside(0, || Context::open(&device, &OpenOptions::default()).unwrap()));
     let qp = side.pd.create_qp(&QpOptions::new(QpKind::Rc, &side.cq)).unwrap();
     tell(&mut peer, &qp.qpn().value().to_string());

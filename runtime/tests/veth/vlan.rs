@@ -35,7 +35,7 @@ fn exchange(vlans: &[(&str, &str)], tags: [Option<u16>; 2]) {
     }
     let interface = vlans[vlans.len() - 1].0;
     let sides = [0, 1].map(|i| {
-        let device = DeviceSpec::AfXdp { interface: interface.into() };
+        let device = DeviceSpec::afxdp(interface);
         Side::new(veth.inside(i, || Context::open(&device, &OpenOptions::default()).unwrap()))
     });
     let w = World { sides, veth };

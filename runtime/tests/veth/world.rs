@@ -35,7 +35,7 @@ pub(crate) struct World {
 
 /// The device of that side.
 pub(crate) fn device(veth: &Veth, side: usize) -> DeviceSpec {
-    DeviceSpec::AfXdp { interface: veth.interface(side).into() }
+    DeviceSpec::afxdp(veth.interface(side))
 }
 
 impl World {

@@ -32,7 +32,7 @@ impl Host {
     fn new(star: &Star, name: &str, fault: &str) -> Host {
         let fault = (!fault.is_empty()).then(|| fault.parse().expect("a SPEC"));
         let options = OpenOptions { fault, ..OpenOptions::default() };
-        let device = DeviceSpec::AfXdp { interface: "e".into() };
+        let device = DeviceSpec::afxdp("e");
         let context = star.inside(name, || Context::open(&device, &options).expect("a NIC"));
         let pd = context.alloc_pd();
         let cq = context.create_cq(1024).expect("a queue");

@@ -97,7 +97,7 @@ fn macs(spec: &DeviceSpec) -> Vec<MacAddr> {
         DeviceSpec::Mem => vec![OwnAddresses::of_host(1).mac, OwnAddresses::of_host(2).mac],
         DeviceSpec::Shm(_) => vec![SHM_MAC],
         DeviceSpec::Dgram { own, .. } => vec![own.mac],
-        DeviceSpec::AfXdp { interface } | DeviceSpec::Shared { interface } => {
+        DeviceSpec::AfXdp { interface, .. } | DeviceSpec::Shared { interface } => {
             // One without is refused when it is opened.
             vec![mac_of(interface).unwrap_or(MacAddr([0; 6]))]
         }
@@ -145,7 +145,7 @@ impl Device {
     /// The network interface that it is on.
     pub(crate) fn interface(&self) -> Option<&str> {
         match &self.group.spec {
-            DeviceSpec::AfXdp { interface } | DeviceSpec::Shared { interface } => Some(interface),
+            DeviceSpec::AfXdp { interface, .. } | DeviceSpec::Shared { interface } => Some(interface),
             // Its first addresses are those of loopback.
             DeviceSpec::Shm(_) => Some("lo"),
             DeviceSpec::Mem | DeviceSpec::Dgram { .. } => None,
@@ -158,10 +158,12 @@ impl Device {
             DeviceSpec::Mem => (true, OwnAddresses::of_host(self.place as u8 + 1).addresses),
             DeviceSpec::Shm(spec) => (true, spec.addresses().unwrap_or_default()),
             DeviceSpec::Dgram { own, .. } => (true, own.addresses.clone()),
-            DeviceSpec::AfXdp { interface } | DeviceSpec::Shared { interface } => match HostNetwork::open(interface) {
-                Ok(host) => (host.interface().up, host.addresses().to_vec()),
-                Err(_) => (false, Vec::new()),
-            },
+            DeviceSpec::AfXdp { interface, .. } | DeviceSpec::Shared { interface } => {
+                match HostNetwork::open(interface) {
+                    Ok(host) => (host.interface().up, host.addresses().to_vec()),
+                    Err(_) => (false, Vec::new()),
+                }
+            }
         }
     }
 
@@ -181,7 +183,7 @@ impl Device {
     /// The speed that its port reports.
     pub(crate) fn link_speed(&self) -> LinkSpeed {
         match &self.group.spec {
-            DeviceSpec::AfXdp { interface } | DeviceSpec::Shared { interface } => LinkSpeed::of(Some(interface)),
+            DeviceSpec::AfXdp { interface, .. } | DeviceSpec::Shared { interface } => LinkSpeed::of(Some(interface)),
             _ => LinkSpeed::of(None),
         }
     }

@@ -117,7 +117,7 @@ impl Owners {
 impl Owners {
     fn of(spec: &DeviceSpec) -> Owners {
         let interface = match spec {
-            DeviceSpec::AfXdp { interface } | DeviceSpec::Shared { interface } => Some(interface.clone()),
+            DeviceSpec::AfXdp { interface, .. } | DeviceSpec::Shared { interface } => Some(interface.clone()),
             DeviceSpec::Mem | DeviceSpec::Shm(_) | DeviceSpec::Dgram { .. } => None,
         };
         Owners { interface, ..Owners::default() }

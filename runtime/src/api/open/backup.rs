@@ -72,7 +72,7 @@ pub(super) fn config_of(options: &OpenOptions) -> Result<Config, OpenError> {
 /// The interface of a device that has one.
 fn interface(device: &DeviceSpec) -> Option<&str> {
     match device {
-        DeviceSpec::AfXdp { interface } | DeviceSpec::Shared { interface } => Some(interface),
+        DeviceSpec::AfXdp { interface, .. } | DeviceSpec::Shared { interface } => Some(interface),
         DeviceSpec::Mem | DeviceSpec::Shm(_) | DeviceSpec::Dgram { .. } => None,
     }
 }

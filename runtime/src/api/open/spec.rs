@@ -2,12 +2,19 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use softnic_wire::MacAddr;
 
+use crate::afxdp::CopyMode;
 use crate::dgram::{DgramError, DgramSpec};
 use crate::shm::{ShmSpec, ShmSpecError};
+
+/// The most queues that are used of a device.
+const MAX_QUEUES: u32 = 64;
+/// Chunks for frames that come in, of one queue: 256 KiB to 256 MiB.
+const CHUNKS: RangeInclusive<u32> = 64..=65536;
 
 /// A device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +32,12 @@ pub enum DeviceSpec {
     AfXdp {
         /// Its name.
         interface: String,
+        /// Whether the device reads and writes frames itself.
+        mode: CopyMode,
+        /// Its queues that are used; all if `None`.
+        queues: Option<u32>,
+        /// Chunks of 4096 bytes for frames that come in, for each queue; the usual number if `None`.
+        chunks: Option<u32>,
     },
     /// Datagram sockets.
     Dgram {
@@ -60,6 +73,13 @@ impl OwnAddresses {
     }
 }
 
+impl DeviceSpec {
+    /// A network interface, by AF_XDP, with all its queues.
+    pub fn afxdp(interface: impl Into<String>) -> DeviceSpec {
+        DeviceSpec::AfXdp { interface: interface.into(), mode: CopyMode::Auto, queues: None, chunks: None }
+    }
+}
+
 /// A locally administered MAC address.
 fn mac_for(addresses: &[IpAddr]) -> MacAddr {
     let tail = match addresses.first() {
@@ -75,7 +95,7 @@ fn mac_for(addresses: &[IpAddr]) -> MacAddr {
 pub enum DeviceSpecError {
     /// There is no such kind of device.
     #[error(
-        "there is no device `{0}`: it must be mem, shm[:NAME], shared:INTERFACE, afxdp:INTERFACE (or INTERFACE alone) or dgram:OURS,PEERS"
+        "there is no device `{0}`: it must be mem, shm[:NAME], shared:INTERFACE, afxdp:INTERFACE[,mode=M][,queues=N][,chunks=N] (or INTERFACE alone) or dgram:OURS,PEERS"
     )]
     Kind(String),
     /// No interface is named.
@@ -84,6 +104,11 @@ pub enum DeviceSpecError {
     /// An interface has the addresses that the kernel gave it.
     #[error("`{0}`: an interface has its own addresses; give it one by `ip address add`")]
     NotHere(String),
+    /// Not an option of an interface.
+    #[error(
+        "`{0}` is no option of an interface: mode=auto, mode=zero-copy, mode=copy, queues=N (1 to 64) and chunks=N (64 to 65536) are"
+    )]
+    InterfaceOption(String),
     /// Not an address.
     #[error("`{0}` is no address: write ip=10.0.0.1/24 or mac=02:00:00:00:00:01")]
     Address(String),
@@ -117,13 +142,13 @@ impl FromStr for DeviceSpec {
             return refuse(DeviceSpec::Shm(ShmSpec::parse(network.strip_prefix(':'), mode)?));
         }
         if let Some(interface) = name.strip_prefix("afxdp:") {
-            return refuse(DeviceSpec::AfXdp { interface: interface_of("afxdp", interface)? });
+            return refuse(afxdp(interface)?);
         }
-        if let Some(interface) = name.strip_prefix("shared:") {
+        if let Some(interface) = name.strip_prefix("shared:").filter(|interface| !interface.contains(',')) {
             return refuse(DeviceSpec::Shared { interface: interface_of("shared", interface)? });
         }
-        if is_interface(&name) {
-            return refuse(DeviceSpec::AfXdp { interface: name });
+        if is_interface(name.split(',').next().unwrap_or_default()) {
+            return refuse(afxdp(&name)?);
         }
         if !name.starts_with("dgram:") {
             return Err(DeviceSpecError::Kind(s.into()));
@@ -151,6 +176,27 @@ fn is_interface(name: &str) -> bool {
     named && !kinds.iter().any(|kind| name.starts_with(kind))
 }
 
+/// An interface and its options.
+fn afxdp(words: &str) -> Result<DeviceSpec, DeviceSpecError> {
+    let mut words = words.split(',');
+    let interface = interface_of("afxdp", words.next().unwrap_or_default())?;
+    let (mut mode, mut queues, mut chunks) = (CopyMode::Auto, None, None);
+    for word in words {
+        let wrong = || DeviceSpecError::InterfaceOption(word.into());
+        match word.split_once('=') {
+            Some(("mode", text)) => mode = text.parse().map_err(|()| wrong())?,
+            Some(("queues", text)) => queues = Some(number_in(1..=MAX_QUEUES, text).ok_or_else(wrong)?),
+            Some(("chunks", text)) => chunks = Some(number_in(CHUNKS, text).ok_or_else(wrong)?),
+            _ => return Err(wrong()),
+        }
+    }
+    Ok(DeviceSpec::AfXdp { interface, mode, queues, chunks })
+}
+
+fn number_in(range: RangeInclusive<u32>, text: &str) -> Option<u32> {
+    text.parse().ok().filter(|number| range.contains(number))
+}
+
 fn interface_of(kind: &'static str, name: &str) -> Result<String, DeviceSpecError> {
     if name.is_empty() { Err(DeviceSpecError::NoInterface(kind)) } else { Ok(name.into()) }
 }
@@ -161,7 +207,14 @@ impl fmt::Display for DeviceSpec {
             DeviceSpec::Mem => f.write_str("mem"),
             DeviceSpec::Shm(spec) => spec.fmt(f),
             DeviceSpec::Shared { interface } => write!(f, "shared:{interface}"),
-            DeviceSpec::AfXdp { interface } => write!(f, "afxdp:{interface}"),
+            DeviceSpec::AfXdp { interface, mode, queues, chunks } => {
+                write!(f, "afxdp:{interface}")?;
+                if *mode != CopyMode::Auto {
+                    write!(f, ",mode={mode}")?;
+                }
+                queues.map_or(Ok(()), |queues| write!(f, ",queues={queues}"))?;
+                chunks.map_or(Ok(()), |chunks| write!(f, ",chunks={chunks}"))
+            }
             DeviceSpec::Dgram { spec, .. } => {
                 write!(f, "dgram:{},{}", spec.local.display(), spec.remote.display())
             }
@@ -180,7 +233,12 @@ mod tests {
         for name in ["shm", "shm:a-1.b", "shm:/run/rdma", "shm:/run/rdma,mode=0770"] {
             assert_eq!(parse(name).unwrap().to_string(), name);
         }
-        assert_eq!(parse("afxdp:eth0").unwrap(), DeviceSpec::AfXdp { interface: "eth0".into() });
+        assert_eq!(parse("afxdp:eth0").unwrap(), DeviceSpec::afxdp("eth0"));
+        assert_eq!(parse("eth0,mode=copy").unwrap(), parse("afxdp:eth0,mode=copy").unwrap());
+        assert_eq!(parse("afxdp:eth0,mode=auto").unwrap(), DeviceSpec::afxdp("eth0"));
+        for name in ["afxdp:eth0,mode=zero-copy", "afxdp:eth0,mode=copy,queues=2", "afxdp:eth0,queues=64,chunks=64"] {
+            assert_eq!(parse(name).unwrap().to_string(), name);
+        }
         assert_eq!(parse("eth0").unwrap(), parse("afxdp:eth0").unwrap());
         assert_eq!(parse("shared:eth0").unwrap(), DeviceSpec::Shared { interface: "eth0".into() });
         assert_eq!(parse("shared:eth0").unwrap().to_string(), "shared:eth0");
@@ -199,6 +257,17 @@ mod tests {
             "shared:",
             "shared:eth0,ip=10.0.0.1/24",
             "afxdp:eth0,ip=10.0.0.1/24",
+            "afxdp:,mode=copy",
+            "afxdp:eth0,mode=fast",
+            "afxdp:eth0,mode=",
+            "afxdp:eth0,queues=0",
+            "afxdp:eth0,queues=65",
+            "afxdp:eth0,queues=two",
+            "afxdp:eth0,chunks=63",
+            "afxdp:eth0,zero-copy",
+            "afxdp:eth0,",
+            "eth0,eth1",
+            "shared:eth0,mode=copy",
             "dgram:/a",
             "dgram:/a,/b,ip=x",
             "dgram:/a,/b,mac=1:2",
