@@ -21,6 +21,8 @@ const BATCH: usize = 32;
 const LOOK_EVERY: u32 = 4096;
 /// How long nothing must come before all has come.
 const SILENCE: Duration = Duration::from_millis(50);
+/// How long a device may take no frame at all before it is given up.
+const STUCK: Duration = Duration::from_secs(2);
 /// How long an echo may take before its frame counts as lost.
 const LOST: Duration = Duration::from_millis(100);
 
@@ -99,7 +101,9 @@ impl Raw<'_> {
                     rates.elapsed = Duration::from_secs_f64(seconds);
                 }
             }
-            counters.insert("lost_frames".into(), self.port.lost_frames() - lost_before);
+            // What the device did not take until now it never will.
+            let unsent = self.port.unsent() as u64;
+            counters.insert("lost_frames".into(), self.port.lost_frames() - lost_before + unsent);
             counters.retain(|_, n| *n > 0);
             tell(self.plan, &measured, &counters)?;
             if stop::requested() {
@@ -136,12 +140,25 @@ impl Raw<'_> {
         let mut rates = Rates::new(size);
         (rates.count, rates.elapsed) = (sent.saturating_sub(warm_up), start.elapsed());
         rates.intervals = meter.finish(start + rates.elapsed, sent, 0);
-        // What had no room is not lost yet.
-        let flushing = Instant::now();
-        while flushing.elapsed() < SILENCE / 10 {
-            self.port.flush().map_err(failed)?;
-        }
+        self.drain()?;
         Ok((rates, sent))
+    }
+
+    /// Lets the system take what it had no room for: that is not lost yet. A device may be slow, but not stand still.
+    fn drain(&mut self) -> Result<(), String> {
+        let begin = Instant::now();
+        let (mut least, mut moved) = (usize::MAX, begin);
+        while begin.elapsed() < SILENCE / 10 || self.port.unsent() > 0 {
+            self.port.flush().map_err(failed)?;
+            if self.port.unsent() < least {
+                (least, moved) = (self.port.unsent(), Instant::now());
+            }
+            if moved.elapsed() > STUCK || stop::requested() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
     }
 
     /// One frame at a time, which comes back; also how many were sent and lost.

@@ -22,6 +22,8 @@ use super::stop;
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long after a refusal a server that will come is asked again.
 const AGAIN: Duration = Duration::from_millis(50);
+/// How long a peer may be out of reach: its driver resets the NIC when it is opened, and when the last program closed it.
+const RESET: Duration = Duration::from_secs(6);
 /// Makes the server's PSNs others than the client's.
 const SERVER: u64 = 1 << 32;
 
@@ -171,18 +173,23 @@ fn dial(host: &str, port: u16, patience: Duration) -> Result<TcpStream, String> 
     let mut last = format!("{host} has no address");
     let began = Instant::now();
     loop {
-        let mut refused = false;
+        let mut limit = None;
         for address in &addresses {
             match TcpStream::connect_timeout(address, CONNECT) {
                 Ok(stream) => return Ok(stream),
                 Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
-                    refused = true;
+                    limit = limit.max(Some(patience));
                     last = format!("nobody listens at {address}: start the same command with --server there first");
                 }
-                Err(e) => last = format!("cannot connect to {address}: {e}"),
+                Err(e) => {
+                    if matches!(e.kind(), ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) {
+                        limit = Some(patience.max(RESET));
+                    }
+                    last = format!("cannot connect to {address}: {e}");
+                }
             }
         }
-        if !refused || began.elapsed() >= patience || stop::requested() {
+        if limit.is_none_or(|limit| began.elapsed() >= limit) || stop::requested() {
             return Err(last);
         }
         std::thread::sleep(AGAIN);

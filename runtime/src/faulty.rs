@@ -153,6 +153,10 @@ impl<I: PacketIo> PacketIo for Faulty<I> {
         self.tx.next_due().map(|at| at.saturating_since(self.now()))
     }
 
+    fn unsent(&self) -> usize {
+        self.inner.unsent()
+    }
+
     /// Those of the backend below, and those that found no place in the emulated link; none that a fault was meant for.
     fn lost(&self) -> u64 {
         self.inner.lost() + self.tx.overflowed() + self.rx.overflowed() + self.too_long

@@ -57,6 +57,11 @@ pub trait PacketIo {
         None
     }
 
+    /// Descriptors of frames that wait here because the system has not taken them yet, as of the last [`PacketIo::transmit`].
+    fn unsent(&self) -> usize {
+        0
+    }
+
     /// Frames of both directions that were lost here, as far as the backend knows.
     fn lost(&self) -> u64;
 
@@ -102,6 +107,10 @@ impl<T: PacketIo + ?Sized> PacketIo for Box<T> {
 
     fn leaves_in(&self) -> Option<Duration> {
         (**self).leaves_in()
+    }
+
+    fn unsent(&self) -> usize {
+        (**self).unsent()
     }
 
     fn lost(&self) -> u64 {

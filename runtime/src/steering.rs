@@ -161,6 +161,10 @@ impl PacketIo for Steering {
         self.inner.leaves_in()
     }
 
+    fn unsent(&self) -> usize {
+        self.inner.unsent()
+    }
+
     fn lost(&self) -> u64 {
         self.inner.lost() + self.lost
     }

@@ -153,6 +153,11 @@ impl RawPort {
         self.ios.iter_mut().try_for_each(|io| io.transmit(0, &mut |_| false).map(|_| ()))
     }
 
+    /// Descriptors of frames that wait to be sent, as of the last call that sends. Closing the port loses them.
+    pub fn unsent(&self) -> usize {
+        self.ios.iter().map(|io| io.unsent()).sum()
+    }
+
     /// Takes in at most `limit` frames from each queue; `take` gets the number and the length of those that are a peer's [`RawFrame`].
     ///
     /// # Errors
