@@ -33,6 +33,7 @@ pub(super) const PROGRAMS: &[&str] = &[
 
 /// First words of code blocks that are something else: output, or source.
 pub(super) const NOT_COMMANDS: &[&str] = &[
+    "afxdp:eth0",
     "between:",
     "checks",
     "completed",
