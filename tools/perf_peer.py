@@ -4,9 +4,9 @@
     perf_peer.py mlx5_0                       # serves `softnic perf OP --connect THIS_HOST --dev afxdp:IF` until Ctrl-C
     perf_peer.py mlx5_0 read_bw HOST          # the client of `softnic perf --server --dev afxdp:IF` at HOST
 
-Needs Python 3.7 and pyverbs (package python3-pyverbs, from rdma-core). As the server it lets the client work on its memory, so
-it has what needs no program at this end: write_bw, read_bw, atomic_bw, read_lat and atomic_lat, over rc, also with --verify. As the client
-it has write_bw and read_bw. Of messages below some 16K the client's rate is Python's, not the NIC's; the server has no such limit.
+Needs Python 3.7 and pyverbs (package python3-pyverbs, from rdma-core). As the server it has write_bw, send_bw, read_bw, atomic_bw, read_lat
+and atomic_lat, over rc, also with --verify. As the client it has write_bw, send_bw, read_bw and atomic_bw; with --verify one message at a
+time, compared. Of messages below some 16K the client's rate is Python's, not the NIC's; the server has no such limit.
 docs/connectx.md says how to use it with a ConnectX. The protocol is that of perf/src/control.rs: lines of JSON over TCP.
 """
 import argparse
@@ -14,6 +14,7 @@ import ipaddress
 import json
 import os
 import random
+import select
 import socket
 import struct
 import sys
@@ -25,13 +26,15 @@ from pyverbs.device import Context
 from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
-from pyverbs.wr import SGE, SendWR
+from pyverbs.wr import SGE, RecvWR, SendWR
 
 VERSION = 1
-SERVED = ("write_bw", "read_bw", "atomic_bw", "read_lat", "atomic_lat")
+SERVED = ("write_bw", "send_bw", "read_bw", "atomic_bw", "read_lat", "atomic_lat")
+ATOMIC = ("read_bw", "atomic_bw", "read_lat", "atomic_lat")
 # Of infiniband/verbs.h: where pyverbs keeps these names has changed, the numbers never do.
 LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC = 1, 2, 4, 8
-QPT_RC, WR_RDMA_WRITE, WR_RDMA_READ, WC_SUCCESS = 2, 0, 4, 0
+QPT_RC, WR_RDMA_WRITE, WR_SEND, WR_RDMA_READ, WR_FETCH_ADD, WC_SUCCESS = 2, 0, 2, 4, 6, 0
+RECEIVES = 64  # that the server of send_bw has posted
 ACCESS = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC
 RD_ATOMIC = 16  # READs and atomics that softnic perf has outstanding
 ALL = (1 << 64) - 1
@@ -67,7 +70,7 @@ class End:
         self.depth = plan["depth"] if options.op else 1  # the server posts nothing
         self.context = Context(name=options.device)
         self.max_mtu = 128 << self.context.query_port(options.port).active_mtu
-        if plan["op"] in SERVED[1:] and self.context.query_device().max_qp_rd_atom < RD_ATOMIC:
+        if plan["op"] in ATOMIC and self.context.query_device().max_qp_rd_atom < RD_ATOMIC:
             raise ValueError("%s takes fewer than %d READs at a time" % (options.device, RD_ATOMIC))
         known = [g for g in gids(options.device, options.port) if version in (None, g[1].version)]
         # The one that was named; the address that the client came to; else IPv4 first, link-local last.
@@ -77,9 +80,11 @@ class End:
         self.gid, self.address, self.interface = known[0]
         self.slot = (max(plan["sizes"]) + 40 + 63) // 64 * 64
         self.slots = max(2, min(512, (32 << 20) // self.slot)) if plan["verify"] and plan["op"].endswith("_bw") else 1
-        self.pd, self.cq = PD(self.context), CQ(self.context, plan["qps"] * self.depth + 16)
+        receives = RECEIVES if plan["op"] == "send_bw" and not options.op else 1
+        self.slots = max(self.slots, receives)
+        self.pd, self.cq = PD(self.context), CQ(self.context, plan["qps"] * (self.depth + receives) + 16)
         self.mr = MR(self.pd, plan["qps"] * 2 * self.slots * self.slot, ACCESS)
-        cap = QPCap(max_send_wr=self.depth, max_recv_wr=1, max_send_sge=1, max_recv_sge=1)
+        cap = QPCap(max_send_wr=self.depth, max_recv_wr=receives, max_send_sge=1, max_recv_sge=1)
         init = QPInitAttr(qp_type=QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1)
         self.qps = [QP(self.pd, init) for _ in range(plan["qps"])]
         self.psns = [random.getrandbits(24) for _ in self.qps]
@@ -135,16 +140,67 @@ class End:
                 if found != count:
                     raise ValueError("%d atomics on queue pair %d added up to %d" % (count, qp, found))
 
+    def post_receive(self, qp, number):
+        sge = SGE(self.mr.buf + self.in_at(qp, number), self.slot, self.mr.lkey)
+        self.qps[qp].post_recv(RecvWR(wr_id=qp, num_sge=1, sg=[sge]))
+
+    def receive(self, size, control):
+        """Takes in messages, and posts receives again, until the client says how many there were and all have come."""
+        came, sent = [0] * len(self.qps), None
+        while sent is None or came != sent:
+            for c in self.completions():
+                n, came[c.wr_id] = came[c.wr_id], came[c.wr_id] + 1
+                if self.plan["verify"] and self.mr.read(size, self.in_at(c.wr_id, n)) != pattern(size, c.wr_id, n):
+                    raise ValueError("message %d of queue pair %d is wrong" % (n, c.wr_id))
+                self.post_receive(c.wr_id, n + RECEIVES)
+            if sent is None and control.is_readable():
+                sent = control.receive("done")[1]["sent"]
+        return sent
+
+    def completions(self):
+        done = self.cq.poll(64)[1]
+        for c in done:
+            if c.status != WC_SUCCESS:
+                raise ValueError("a work request failed: status %d, vendor error %#x" % (c.status, c.vendor_err))
+        return done
+
+    def request(self, q, number, size):
+        """The work request of a message."""
+        op = self.plan["op"]
+        reads = op in ("read_bw", "atomic_bw")
+        ours, theirs = (self.in_at(q, number), self.out_at(q, number)) if reads else (self.out_at(q, number), self.in_at(q, number))
+        opcode = {"write_bw": WR_RDMA_WRITE, "send_bw": WR_SEND, "read_bw": WR_RDMA_READ, "atomic_bw": WR_FETCH_ADD}[op]
+        wr = SendWR(wr_id=q, num_sge=1, sg=[SGE(self.mr.buf + ours, size, self.mr.lkey)], opcode=opcode)
+        if op == "atomic_bw":  # all of a queue pair's add to one place
+            wr.set_wr_atomic(self.peer["rkey"], self.peer["memory"] + self.in_at(q, 0), 1, 0)
+        elif op != "send_bw":
+            wr.set_wr_rdma(self.peer["rkey"], self.peer["memory"] + theirs)
+        return wr
+
+    def post_compared(self, size, count):
+        """The same, one message at a time; what was written differs each time, and what was read is looked at."""
+        op, start = self.plan["op"], time.perf_counter()
+        for _ in range(count):
+            for q in range(len(self.qps)):
+                n = self.sent[q]
+                if op in ("write_bw", "send_bw"):
+                    self.mr.write(pattern(size, q, n), size, self.out_at(q, n))
+                self.qps[q].post_send(self.request(q, n, size))
+                self.sent[q] += 1
+                while not self.completions():
+                    pass
+                found = self.mr.read(size, self.in_at(q, n))
+                if op == "read_bw" and found != pattern(size, q, n % self.slots):
+                    raise ValueError("what READ %d of queue pair %d brought is wrong" % (n, q))
+                if op == "atomic_bw" and int.from_bytes(found, sys.byteorder) != n:
+                    raise ValueError("atomic %d of queue pair %d found %r" % (n, q, found))
+        return time.perf_counter() - start
+
     def post(self, size, count):
         """Posts so many messages, as many at a time as the depth allows, and waits for them; the seconds that took."""
-        requests = []
-        for q in range(len(self.qps)):
-            read = self.plan["op"] == "read_bw"
-            ours, theirs = (self.in_at(q, 0), self.out_at(q, 0)) if read else (self.out_at(q, 0), self.in_at(q, 0))
-            sge = SGE(self.mr.buf + ours, size, self.mr.lkey)
-            wr = SendWR(wr_id=q, num_sge=1, sg=[sge], opcode=WR_RDMA_READ if read else WR_RDMA_WRITE)
-            wr.set_wr_rdma(self.peer["rkey"], self.peer["memory"] + theirs)
-            requests.append(wr)
+        if self.plan["verify"]:
+            return self.post_compared(size, count)
+        requests = [self.request(q, 0, size) for q in range(len(self.qps))]
         start, left, room = time.perf_counter(), count, [self.depth] * len(self.qps)
         while count:
             for q, wr in enumerate(requests):
@@ -152,9 +208,7 @@ class End:
                     self.qps[q].post_send(wr)
                     left, room[q] = left - 1, room[q] - 1
                     self.sent[q] += 1
-            for c in self.cq.poll(64)[1]:
-                if c.status != WC_SUCCESS:
-                    raise ValueError("a work request failed: status %d, vendor error %#x" % (c.status, c.vendor_err))
+            for c in self.completions():
                 room[c.wr_id] += 1
                 count -= 1
         return time.perf_counter() - start
@@ -166,9 +220,13 @@ class End:
 
 class Control:
     def __init__(self, stream):
+        self.stream = stream
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         near = ipaddress.ip_address(stream.getsockname()[0].split("%")[0])
         self.near, self.lines = str(getattr(near, "ipv4_mapped", None) or near), stream.makefile("rw", encoding="utf-8")
+
+    def is_readable(self):
+        return bool(select.select([self.stream], [], [], 0)[0])
 
     def send(self, message):
         self.lines.write(json.dumps(message) + "\n")
@@ -201,10 +259,17 @@ def serve(control, options):
             name, go = control.receive("go", "bye")
             if name == "bye":
                 return
-            if plan["verify"]:
-                end.prepare(go["size"])
-            control.send("ready")
-            sent = control.receive("done")[1]["sent"]
+            if plan["op"] == "send_bw":
+                for number in range(RECEIVES):
+                    for qp in range(plan["qps"]):
+                        end.post_receive(qp, number)
+                control.send("ready")
+                sent = end.receive(go["size"], control)
+            else:
+                if plan["verify"]:
+                    end.prepare(go["size"])
+                control.send("ready")
+                sent = control.receive("done")[1]["sent"]
             if plan["verify"]:
                 end.verify(go["size"], sent)
             print("%s %d bytes: %d messages%s" % (plan["op"], go["size"], sum(sent), ", compared" if plan["verify"] else ""), flush=True)
@@ -215,7 +280,7 @@ def serve(control, options):
 
 def ask(control, options):
     plan = {"op": options.op, "transport": "rc", "sizes": [options.size], "amount": {"iterations": options.iters}, "qps": options.qps,
-            "mtu": options.mtu, "depth": options.depth, "timeout": 14, "retry": 6, "verify": False}
+            "mtu": options.mtu, "depth": options.depth, "timeout": 14, "retry": 6, "verify": options.verify}
     end = End(options, plan, control.near)
     try:
         control.send(end.hello())
@@ -254,7 +319,7 @@ def talk(stream, what, options):
 def main():
     p = argparse.ArgumentParser(description="The other end of softnic perf, on a verbs device.")
     p.add_argument("device", help="as ibv_devices has it: mlx5_0")
-    p.add_argument("op", nargs="?", choices=["write_bw", "read_bw"], help="be the client; without it, serve")
+    p.add_argument("op", nargs="?", choices=["write_bw", "send_bw", "read_bw", "atomic_bw"], help="be the client; without it, serve")
     p.add_argument("host", nargs="?", help="where softnic perf --server runs")
     p.add_argument("--port", type=int, default=1, help="port of the device [1]")
     p.add_argument("--gid", type=int, help="index of the GID [the address that the client came to, else the first that fits]")
@@ -262,7 +327,10 @@ def main():
     p.add_argument("--tcp-port", type=int, default=18515, help="[18515]")
     for name, default in (("size", 65536), ("iters", 5000), ("qps", 1), ("depth", 128), ("mtu", None)):
         p.add_argument("--" + name, type=int, default=default, help="client: as softnic perf has it [%s]" % (default or "the longest"))
+    p.add_argument("--verify", action="store_true", help="client: one message at a time, compared")
     options = p.parse_intermixed_args()
+    if options.op == "atomic_bw":
+        options.size = 8
     if not os.path.exists("/sys/class/infiniband/" + options.device):
         p.error("there is no device %s, only: %s" % (options.device, " ".join(sorted(os.listdir("/sys/class/infiniband"))) or "none"))
     if options.op:
