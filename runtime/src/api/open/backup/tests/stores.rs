@@ -266,6 +266,7 @@ fn an_end_that_has_a_store_and_one_that_asks_its_peer_do_without_a_backup() {
 /// `cargo test --release -p softnic-runtime --lib how_long_protection -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
+#[allow(clippy::print_stdout, reason = "what was measured")]
 fn how_long_protection_takes_by_a_store_and_by_asking_the_peer() {
     let server = Server::start();
     for (name, kv) in [("redis", url(&server, "", "")), ("peer", Kv::Peer)] {
