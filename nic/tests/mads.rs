@@ -5,7 +5,7 @@ use softnic_nic::transports::negotiation::write_mad;
 use softnic_nic::{Nic, ReceivedMad, negotiated_qp};
 use softnic_wire::mad::failover::{FAILOVER_HELLO, FAILOVER_PROOF, FAILOVER_REGION};
 use softnic_wire::mad::vendor::{self, Oui};
-use softnic_wire::mad::{Attribute, BASE_VERSION, MAD_LEN, Method, Repr, Status};
+use softnic_wire::mad::{Attribute, BASE_VERSION, Class, MAD_LEN, Method, Repr, Status};
 use softnic_wire::{Addresses, Layout, MacAddr, Node, Opcode, Path, Qpn, Template, TxFrame, bth};
 
 const TID: u64 = 0x1122_3344_5566_7788;
@@ -239,4 +239,33 @@ fn a_mad_is_handed_to_the_queue_pair_that_it_names_and_a_refusal_to_the_one_that
         assert_eq!(about(&mad(attribute, Method::SET, Status::SUCCESS)), None);
     }
     assert_eq!(about(&mad(Attribute(0x0013), Method::GET, Status::SUCCESS)), None);
+}
+
+#[test]
+fn mads_of_the_connection_manager_wait_only_where_software_takes_them() {
+    let mut cm = mad(Attribute::CM_DREQ, Method::SEND, Status::SUCCESS);
+    cm[1] = Class::CM.0;
+    for taken in [false, true] {
+        let mut w = World::new(Options::default());
+        w.hosts[B].nic.take_mads(true);
+        if taken {
+            w.hosts[B].nic.take_cm_mads();
+        }
+        post(&mut w, &cm);
+        post(&mut w, &hello());
+        w.run();
+        let got: Vec<_> = polled(&mut w, B).iter().map(|m| m.mad).collect();
+        let expected = if taken { vec![cm, hello()] } else { vec![hello()] };
+        assert_eq!((got, w.counters(B).rx_bad_qp), (expected, u64::from(!taken)), "nobody has QP1");
+    }
+    let mut w = World::new(Options::default());
+    w.hosts[B].nic.take_cm_mads();
+    let path = w.path(A);
+    // From an address that nobody can have, and damaged.
+    let group = Path { src_mac: MacAddr([1, 0, 0, 0, 0, 9]), ..path };
+    let mut damaged = frame(&path, &cm);
+    *damaged.last_mut().unwrap() ^= 1;
+    w.deliver_all(B, &[frame(&group, &cm), damaged]);
+    assert_eq!((w.counters(B).rx_wrong_source, w.counters(B).rx_icrc_encapsulated), (1, 1));
+    assert!(polled(&mut w, B).is_empty());
 }
