@@ -336,8 +336,8 @@ fn verbs_latency_and_memory_are_measured_with_a_backup_and_without() {
     quick(&folder, "shift-memory", &[]);
     let rows = csv(&folder.read("shift-memory-quick.csv"));
     let qp = rows.iter().find(|row| row["object"] == "queue pair").expect("measured");
-    // There is a queue pair more; and it takes no more than the paper's.
-    assert!((1.0..=number(qp, "paper_bytes")).contains(&number(qp, "added_bytes")), "{qp:?}");
+    // There is one more, which takes less than the one that the program knows.
+    assert!(number(qp, "added_bytes") > 0.0 && number(qp, "added_bytes") < number(qp, "plain_bytes"), "{qp:?}");
 }
 
 #[test]

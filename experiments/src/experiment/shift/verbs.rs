@@ -115,7 +115,7 @@ pub(in super::super) fn run(setting: &Setting) -> Result<Outcome, String> {
         ],
         notes: [
             "The paper asks the default NIC for the attributes of its queue pair at RTR and RTS: ibv_query_qp, through the kernel. Here the attributes are kept where they are set.",
-            "The paper's time until the shadows are there has the opening of the backup NIC and a key-value store in it; here the backup is open from the beginning, and the peer is asked by a datagram. Ours is from RTR to both ends having met.",
+            "The paper's time until the shadows are there has the opening of the backup NIC and a key-value store in it; here the backup is open from the beginning, and the peer is asked by a datagram. Ours is from the end of RTR until both ends have met.",
             "poll_cq with nothing in the queue drives the NIC, where nobody else does.",
         ]
         .map(String::from)
@@ -146,7 +146,7 @@ fn table(runs: &[[Printed; 2]]) -> Table {
 fn ready_table(ready: &[f64]) -> Table {
     let of = |fold: fn(f64, f64) -> f64| shown(ready.iter().copied().reduce(fold), 3);
     Table {
-        title: "From RTR until a connection has its backup, ms".into(),
+        title: "From the end of RTR until a connection has its backup, ms".into(),
         columns: ["connections", "lowest", "median", "highest"].map(String::from).into(),
         rows: vec![vec![ready.len().to_string(), of(f64::min), shown(median(ready.into()), 3), of(f64::max)]],
     }
