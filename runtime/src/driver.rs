@@ -273,7 +273,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     ///
     /// A loop that finds nothing to do only looks whether a frame came in, in most of its rounds: the clock alone is half of what a whole
     /// round takes. What comes in is stamped when it comes; a timer may be a few rounds late, and so may a frame that the backend
-    /// kept. Where there are several ports, such a round looks at the one by which the last frame came: a port that stands by costs nothing.
+    /// kept. Where there are several ports, such a round looks at the one by which the last frame came: a port that stands by costs little.
     ///
     /// `before` is called before each frame that comes in is looked at, and after it was there.
     pub(crate) fn step_after(
