@@ -14,8 +14,8 @@ use crate::verbs::tools::{Case, Prints, case};
 
 /// How long a run may take.
 const LIMIT: Duration = Duration::from_secs(60);
-/// What `softnic perf` does while its path fails. Half a second of retries, the usual ACK timeout, is longer than a peer waits for its turn on a
-/// busy machine: at the backup nothing else may fail. What is measured begins when the retries at the default are used up.
+/// What `softnic perf` does while its path fails, with the usual ACK timeout: of shorter ones more run out at the backup, too, on a busy machine.
+/// What is measured begins when the retries at the default are used up. A run that ends in errors ends the measurement.
 const FALLBACK: &str = "send_bw --size 4K --duration 3 --verify --json --fault down=1s+1h";
 /// What a backup must not make slower, by `softnic perf` and by perftest.
 const COST: &str = "write_bw --size 64K --duration 2 --interval 0 --json";
