@@ -30,7 +30,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "copy", short: true, drivers: BOTH, run: copy },
     Scenario { name: "longest-mtu", short: true, drivers: BOTH, run: longest_mtu },
     Scenario { name: "opened-again", short: true, drivers: IGB, run: opened_again },
-    Scenario { name: "few-chunks", short: true, drivers: BOTH, run: few_chunks },
+    // virtio_net looks for chunks by itself, but late: RC runs out of retries before.
+    Scenario { name: "few-chunks", short: true, drivers: IGB, run: few_chunks },
     Scenario { name: "killed", short: true, drivers: BOTH, run: killed },
     Scenario { name: "link", short: false, drivers: BOTH, run: link },
     Scenario { name: "mtu-changed", short: false, drivers: BOTH, run: mtu_changed },
@@ -316,7 +317,8 @@ fn rxe(bench: &mut Bench<'_>) -> Result<String, Error> {
     bench.must(&format!("{ADD_RXE} {near}"))?;
     let peer = bench.start_near("python3 /usr/bin/perf_peer.py rxe0", "waiting for clients")?.map_err(Error::Failed)?;
     let mut run = || {
-        for words in ["write_bw -n 50 -s 20000", "send_bw -n 50 -s 20000", "read_bw -n 50 -s 20000", "atomic_bw -n 50"] {
+        // Short ones: Python makes the data of all READs beforehand, in an emulated machine.
+        for words in ["write_bw -n 50 -s 5000", "send_bw -n 50 -s 5000", "read_bw -n 50 -s 2500", "atomic_bw -n 50"] {
             let words = format!("softnic perf {words} --retry 6 --verify --connect {NEAR} --dev afxdp:{far}");
             expect(&bench.far(&words)?.well().or_else(failed)?, &[mode])?;
         }
@@ -336,7 +338,7 @@ fn rxe_client(bench: &mut Bench<'_>) -> Result<String, Error> {
     let mut run = || {
         for op in ["write_bw", "send_bw", "read_bw", "atomic_bw"] {
             let server = bench.serve(&server(&far, ",mode=zero-copy"), READY)?.map_err(Error::Failed)?;
-            let words = format!("python3 /usr/bin/perf_peer.py rxe0 {op} {FAR} --iters 50 --size 20000 --verify");
+            let words = format!("python3 /usr/bin/perf_peer.py rxe0 {op} {FAR} --iters 50 --size 5000 --verify");
             bench.near(&words)?.well().or_else(failed)?;
             bench.finish(server)?.well().or_else(failed)?;
         }
