@@ -142,9 +142,8 @@ fn copy(bench: &mut Bench<'_>) -> Result<String, Error> {
         bench.set_mtu(mtu)?;
         let printed = perf(bench, ",mode=copy", "write_bw -n 50 --verify")?;
         expect(&printed, &["copy mode", path])?;
-        match printed.contains("for zero-copy") {
-            true => return failed(format!("advice that nobody asked for: {}", one_line(&printed))),
-            false => {}
+        if printed.contains("for zero-copy") {
+            return failed(format!("advice that nobody asked for: {}", one_line(&printed)));
         }
     }
     Ok("path MTU 2048 and 4096".into())

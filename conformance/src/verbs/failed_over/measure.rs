@@ -100,7 +100,7 @@ fn perf(hosts: &mut Hosts, bench: &Bench, what: &str) -> Result<Value, Error> {
     let [server, client] = &mut hosts.ends;
     let words = |end: &OnSoftnic, rest: &[&str]| -> Vec<String> {
         let device = format!("afxdp:{DEVICE}");
-        let backup = end.backup.is_some().then(|| format!("--backup afxdp:{BACKUP}")).unwrap_or_default();
+        let backup = if end.backup.is_some() { format!("--backup afxdp:{BACKUP}") } else { String::new() };
         let all = format!("{} perf --dev {device} {backup} {}", bench.softnic.display(), rest.join(" "));
         all.split_whitespace().map(str::to_owned).collect()
     };
