@@ -138,10 +138,9 @@ fn main() {
         a.node.protect(now, qpns[0]).expect("a backup");
         b.node.protect(now, qpns[1]).expect("a backup");
         while !(a.node.is_protected(qpns[0]) && b.node.is_protected(qpns[1])) {
-            while carry(now, &mut a, &mut b, ports) | carry(now, &mut b, &mut a, ports) {
-                attend(now, &mut a, 2);
-                attend(now, &mut b, 1);
-            }
+            while carry(now, &mut a, &mut b, ports) | carry(now, &mut b, &mut a, ports) {}
+            attend(now, &mut a, 2);
+            attend(now, &mut b, 1);
             now = a.node.poll_timeout().into_iter().chain(b.node.poll_timeout()).min().unwrap_or(now);
             [&mut a, &mut b].into_iter().for_each(|host| host.node.handle_timeout(now));
         }
