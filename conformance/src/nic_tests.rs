@@ -94,6 +94,7 @@ fn run_tests(options: &Options) -> Result<(String, Tally), Error> {
         bench.verbose = options.verbose;
         for scenario in chosen {
             let (name, begin) = (format!("{driver}/{}", scenario.name), Instant::now());
+            bench.set_mtu(scenarios::MTU)?;
             let result = (scenario.run)(&mut bench);
             let seconds = begin.elapsed().as_secs_f64();
             match result {

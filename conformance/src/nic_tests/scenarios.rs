@@ -42,7 +42,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 ];
 
 /// The MTU at which tests run: path MTU 2048 in zero-copy on both drivers.
-const MTU: u32 = 3000;
+pub(super) const MTU: u32 = 3000;
 /// One above every driver's limit for zero-copy: path MTU 4096.
 const LONG_MTU: u32 = 4200;
 /// What `softnic perf --server` says when it can be connected to.
@@ -89,7 +89,6 @@ fn zero_copy(bench: &Bench<'_>) -> &'static str {
 
 /// Runs all of these, each compared, in zero-copy.
 fn all_in_zero_copy(bench: &mut Bench<'_>, runs: &[&str]) -> Result<(), Error> {
-    bench.set_mtu(MTU)?;
     let mode = zero_copy(bench);
     for words in runs {
         expect(&perf(bench, "", &format!("{words} --verify"))?, &[mode])?;
@@ -128,7 +127,6 @@ fn path_mtus(bench: &mut Bench<'_>) -> Result<String, Error> {
 }
 
 fn ipv6(bench: &mut Bench<'_>) -> Result<String, Error> {
-    bench.set_mtu(MTU)?;
     let mode = zero_copy(bench);
     for words in ["write_bw -n 100 --verify", "send_bw --transport ud -n 100 -s 2048 -t 16 --verify"] {
         expect(&perf_to(bench, FAR_V6, "", words)?, &[mode])?;
@@ -166,7 +164,6 @@ fn longest_mtu(bench: &mut Bench<'_>) -> Result<String, Error> {
     expect(&bench.must(&devinfo(",mode=zero-copy"))?, &["cannot be opened", "no zero-copy"])?;
     bench.set_mtu(longest)?;
     expect(&perf(bench, ",mode=zero-copy", "write_bw -n 50 --verify")?, &[zero_copy(bench)])?;
-    bench.set_mtu(MTU)?;
     Ok(format!("up to {longest}"))
 }
 
@@ -189,7 +186,6 @@ fn opened_again(bench: &mut Bench<'_>) -> Result<String, Error> {
 
 /// With fewer chunks than the NIC has places for, its driver finds none again and again, and must be woken when there are.
 fn few_chunks(bench: &mut Bench<'_>) -> Result<String, Error> {
-    bench.set_mtu(MTU)?;
     let printed = perf(bench, ",mode=zero-copy,chunks=64", "write_bw -n 200 -s 20000 --verify")?;
     expect(&printed, &[zero_copy(bench)])?;
     Ok("64 for each queue".into())
@@ -237,7 +233,6 @@ fn killed(bench: &mut Bench<'_>) -> Result<String, Error> {
 
 /// Runs RC for some seconds, with patience for a second, and does something meanwhile.
 fn meanwhile(bench: &mut Bench<'_>, act: fn(&mut Bench<'_>, u64) -> Result<(), Error>) -> Result<String, Error> {
-    bench.set_mtu(MTU)?;
     let (near, far) = (bench.near.clone(), bench.far.clone());
     let server_number = bench.serve(&server(&far, ""), READY)?.map_err(Error::Failed)?;
     // 4.096 us * 2^18, seven times: 7.5 s.
@@ -299,7 +294,6 @@ fn raw_copied(bench: &mut Bench<'_>) -> Result<String, Error> {
         after.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok()
     };
     let (messages, frames) = (count("lost_messages").unwrap_or(0), count("lost_frames").unwrap_or(0));
-    bench.set_mtu(MTU)?;
     match messages > frames {
         true => failed(format!("{messages} of 20000 frames were lost, and {frames} counted")),
         false => Ok(format!("{messages} of 20000 lost, {frames} counted")),
@@ -311,7 +305,6 @@ const ADD_RXE: &str = "rdma link add rxe0 type rxe netdev";
 
 /// softnic as the client of Soft-RoCE, compared.
 fn rxe(bench: &mut Bench<'_>) -> Result<String, Error> {
-    bench.set_mtu(MTU)?;
     let (near, far, mode) = (bench.near.clone(), bench.far.clone(), zero_copy(bench));
     bench.must(&format!("{ADD_RXE} {near}"))?;
     let peer = bench.start_near("python3 /usr/bin/perf_peer.py rxe0", "waiting for clients")?.map_err(Error::Failed)?;
@@ -331,7 +324,6 @@ fn rxe(bench: &mut Bench<'_>) -> Result<String, Error> {
 
 /// Soft-RoCE as the client of softnic, compared.
 fn rxe_client(bench: &mut Bench<'_>) -> Result<String, Error> {
-    bench.set_mtu(MTU)?;
     let (near, far) = (bench.near.clone(), bench.far.clone());
     bench.must(&format!("{ADD_RXE} {near}"))?;
     let mut run = || {
