@@ -57,7 +57,7 @@ pub trait Sink: Send {
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
-/// A completion queue of fixed size, or a sink.
+/// A completion queue of fixed size, or one without a limit, or a sink.
 pub(crate) struct Cq {
     ring: VecDeque<Completion>,
     capacity: usize,
@@ -73,6 +73,11 @@ pub(crate) struct Cq {
 impl Cq {
     pub(crate) fn new(capacity: usize) -> Cq {
         Cq { ring: VecDeque::with_capacity(capacity), capacity, overflowed: false, sink: None, armed: None, users: 0 }
+    }
+
+    /// One that is as long as it has to be.
+    pub(crate) fn unbounded() -> Cq {
+        Cq { capacity: usize::MAX, ..Cq::new(0) }
     }
 
     pub(crate) fn of_sink(sink: Box<dyn Sink>) -> Cq {

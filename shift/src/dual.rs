@@ -54,7 +54,6 @@ struct Backup {
     /// Where everything at the backup completes: it is taken from there at once.
     send_cq: CqId,
     recv_cq: CqId,
-    room: [usize; 2],
     pds: HashMap<PdId, PdId>,
     regions: BTreeMap<u32, ShadowRegion>,
     /// The keys of the default, by those of the backup.
@@ -106,7 +105,7 @@ impl DualNic {
 
     /// A NIC and its backup. Nonces, PSNs and keys of control memory come from `random`.
     pub fn new(mut nic: Nic, mut backup: Nic, config: Config, mut random: Box<dyn Generator>) -> DualNic {
-        let (send_cq, recv_cq) = (backup.create_cq(0), backup.create_cq(0));
+        let (send_cq, recv_cq) = (backup.create_cq_unbounded(), backup.create_cq_unbounded());
         nic.take_mads(true);
         backup.take_cm_mads();
         let own_wr_id = u64::from(random.next_u32()) << 32 | u64::from(random.next_u32());
@@ -118,7 +117,6 @@ impl DualNic {
             random,
             send_cq,
             recv_cq,
-            room: [0; 2],
             pds: HashMap::new(),
             regions: BTreeMap::new(),
             default_keys: BTreeMap::new(),

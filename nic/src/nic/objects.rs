@@ -277,6 +277,11 @@ impl Nic {
         CqId(reuse(&mut self.shared.cqs, &mut self.free_cqs, cq))
     }
 
+    /// Makes a completion queue that has room for everything, and memory for what is in it: for an owner that empties it at once.
+    pub fn create_cq_unbounded(&mut self) -> CqId {
+        self.add_cq(Cq::unbounded())
+    }
+
     /// Makes a completion queue that is a value: it gets each completion when it happens. It is never full, never polled, never
     /// armed; and of queue pairs whose receives complete there, WRITEs with immediate need no receive.
     pub fn create_cq_sink(&mut self, sink: Box<dyn Sink>) -> CqId {

@@ -7,7 +7,7 @@ use softnic_nic::transports::qp::Caps;
 use softnic_nic::{Buffer, MrError, Nic, QpAttr, QpInit};
 use softnic_wire::{Instant, Psn, Qpn};
 
-use super::{Backup, ProtectError, Request, grown};
+use super::{Backup, OWN_SENDS, ProtectError, Request};
 use crate::connection::{CONTROL, Connection, Guard, Stage};
 use crate::machine::Machine;
 
@@ -42,9 +42,10 @@ impl Backup {
             return Err(ProtectError::Mtu);
         }
         let pd = *self.pds.get(&init.pd).ok_or(ProtectError::Resources)?;
-        // A receive of our own waits there, and statuses and fences go by the same queue.
-        let caps =
-            Caps { max_send_wr: grown(init.caps.max_send_wr), max_recv_wr: grown(init.caps.max_recv_wr), ..init.caps };
+        // A receive of our own waits there, and statuses and fences go by the same queue. For these the program's last receive, and its last
+        // sends, wait here where its queues are full: sizes are rounded up to powers of two, which programs ask for.
+        let (max_send_wr, max_recv_wr) = (init.caps.max_send_wr.max(2 * OWN_SENDS), init.caps.max_recv_wr.max(2));
+        let caps = Caps { max_send_wr, max_recv_wr, ..init.caps };
         let shadow = QpInit {
             pd,
             send_cq: self.send_cq,
@@ -55,8 +56,6 @@ impl Backup {
             ..init
         };
         let backup = self.nic.create_qp(&shadow).map_err(|_| ProtectError::Resources)?;
-        self.room = [self.room[0] + caps.max_send_wr as usize, self.room[1] + caps.max_recv_wr as usize];
-        self.resize_cqs();
         let control = Buffer::new(CONTROL_BASE + (at * CONTROL) as u64, CONTROL);
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let control_keys = [
@@ -122,23 +121,12 @@ impl Backup {
         done
     }
 
-    /// The completion queues of the backup have the room that its queue pairs may need, and no more.
-    fn resize_cqs(&mut self) {
-        let _ = self.nic.resize_cq(self.send_cq, self.room[0]);
-        let _ = self.nic.resize_cq(self.recv_cq, self.room[1]);
-    }
-
     /// Destroys a queue pair of the backup, with what it completed: another one may get its number.
     fn drop_backup_qp(&mut self, backup: Qpn) {
         self.by_backup.remove(&backup);
-        let caps = self.nic.query_qp(backup).map(|(init, _)| init.caps);
         let _ = self.nic.destroy_qp(backup);
         for cq in [self.send_cq, self.recv_cq] {
             let _ = self.nic.forget_completions(cq, backup);
-        }
-        if let Some(Caps { max_send_wr, max_recv_wr, .. }) = caps {
-            self.room = [self.room[0] - max_send_wr as usize, self.room[1] - max_recv_wr as usize];
-            self.resize_cqs();
         }
     }
 
@@ -184,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn room_for_completions_of_the_backup_goes_with_the_connections_that_needed_it() {
+    fn queue_pairs_of_the_backup_go_with_the_connections_that_needed_them() {
         let mut n = 1u32;
         let random = move || {
             n = n.wrapping_mul(0x9e37_79b1).wrapping_add(0x7f4a_7c15);
@@ -201,20 +189,22 @@ mod tests {
             dual.protect(Instant::ZERO, qpn).unwrap();
             qpn
         };
-        let room = |dual: &DualNic| dual.backup.as_ref().unwrap().room;
-        let (first, of_one) = (make(&mut dual), room(&dual));
-        assert!(of_one[0] >= 8 && of_one[1] >= 5);
+        let count = |dual: &DualNic| {
+            dual.backup.as_ref().map(|backup| (backup.by_backup.len(), backup.nic.queue_pairs().count()))
+        };
+        let (none, first) = (count(&dual), make(&mut dual));
+        let of_one = count(&dual);
         let others: Vec<Qpn> = (0..3).map(|_| make(&mut dual)).collect();
-        assert_eq!(room(&dual), of_one.map(|room| 4 * room));
+        assert_eq!(count(&dual).map(|(guarded, _)| guarded), Some(4));
         for qpn in others {
             dual.destroy_qp(qpn).unwrap();
         }
-        assert_eq!(room(&dual), of_one);
+        assert_eq!(count(&dual), of_one);
         // One that is found to have no backup needs none either.
         let DualNic { nic, backup: Some(backup) } = &mut dual else { unreachable!() };
         let at = backup.by_qpn[&first];
         backup.give_up(nic, at);
-        assert_eq!(room(&dual), [0; 2]);
+        assert_eq!(count(&dual), none);
         dual.destroy_qp(first).unwrap();
         assert_eq!(dual.backup.as_ref().unwrap().free.len(), 4);
     }

@@ -7,7 +7,7 @@ use softnic_nic::transports::{PostError, SendWr, Status as WcStatus};
 use softnic_wire::Instant;
 use softnic_wire::failover::{Phase, Side};
 
-use super::Backup;
+use super::{Backup, OWN_SENDS};
 use crate::connection::{Sent, parts};
 use crate::machine::Refusal;
 use crate::work::{MissingKey, changes_keys, translate_all};
@@ -27,8 +27,12 @@ impl Backup {
             }
             let of = if side == Side::Default { &*nic } else { &*backup };
             let vitals = of.vitals(guard.qp(plain.qpn, side)).unwrap_or_default();
-            // What is beyond the program's own room is ours.
-            if vitals.posted.wrapping_sub(vitals.completed) >= plain.init.caps.max_send_wr {
+            // The rest is for our own.
+            let room = match side {
+                Side::Default => plain.init.caps.max_send_wr,
+                Side::Backup => plain.init.caps.max_send_wr.max(2 * OWN_SENDS) - OWN_SENDS,
+            };
+            if vitals.posted.wrapping_sub(vitals.completed) >= room {
                 break;
             }
             if send.covered {
