@@ -280,7 +280,7 @@ def serve(control, options):
 
 def ask(control, options):
     plan = {"op": options.op, "transport": "rc", "sizes": [options.size], "amount": {"iterations": options.iters}, "qps": options.qps,
-            "mtu": options.mtu, "depth": options.depth, "timeout": 14, "retry": 6, "verify": options.verify}
+            "mtu": options.mtu, "depth": options.depth, "timeout": options.timeout, "retry": 6, "verify": options.verify}
     end = End(options, plan, control.near)
     try:
         control.send(end.hello())
@@ -325,7 +325,7 @@ def main():
     p.add_argument("--gid", type=int, help="index of the GID [the address that the client came to, else the first that fits]")
     p.add_argument("--tclass", type=lambda s: int(s, 0), default=0, help="traffic class of what this end sends: DSCP * 4 [0]")
     p.add_argument("--tcp-port", type=int, default=18515, help="[18515]")
-    for name, default in (("size", 65536), ("iters", 5000), ("qps", 1), ("depth", 128), ("mtu", None)):
+    for name, default in (("size", 65536), ("iters", 5000), ("qps", 1), ("depth", 128), ("timeout", 14), ("mtu", None)):
         p.add_argument("--" + name, type=int, default=default, help="client: as softnic perf has it [%s]" % (default or "the longest"))
     p.add_argument("--verify", action="store_true", help="client: one message at a time, compared")
     options = p.parse_intermixed_args()
