@@ -356,9 +356,10 @@ pub trait QueuePair {
         None
     }
 
-    /// The next message asks for an acknowledgement where it ends, and those behind it do until something of it is
-    /// acknowledged: its owner waits for the completion.
-    fn hasten_acks(&mut self) {}
+    /// The next messages, so many, each ask for an acknowledgement where they end: their owner waits for the completions.
+    fn hasten_acks(&mut self, messages: u8) {
+        let _ = messages;
+    }
 
     /// Halts: goes to the error state with all work in place, because its owner asked for it. [`QueuePair::fail`]
     /// flushes it then. `false` where it is not connected, or its work is flushed already.

@@ -268,8 +268,8 @@ impl QueuePair for AnyQp {
         each!(self, qp => qp.next_psns())
     }
 
-    fn hasten_acks(&mut self) {
-        each!(self, qp => qp.hasten_acks())
+    fn hasten_acks(&mut self, messages: u8) {
+        each!(self, qp => qp.hasten_acks(messages))
     }
 
     fn halt(&mut self) -> bool {

@@ -468,8 +468,8 @@ impl QueuePair for Rc {
         connected.then(|| NextPsns { send: self.requester.window.next, receive: self.responder.expected() })
     }
 
-    fn hasten_acks(&mut self) {
-        self.requester.hasten_acks();
+    fn hasten_acks(&mut self, messages: u8) {
+        self.requester.hastened = messages;
     }
 
     fn halt(&mut self) -> bool {

@@ -440,8 +440,8 @@ impl QueuePair for Sr {
         Some(NextPsns { receive, ..standard })
     }
 
-    fn hasten_acks(&mut self) {
-        self.rc.hasten_acks();
+    fn hasten_acks(&mut self, messages: u8) {
+        self.rc.hasten_acks(messages);
     }
 
     fn halt(&mut self) -> bool {

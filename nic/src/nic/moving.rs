@@ -44,12 +44,12 @@ impl Nic {
         slot.endpoint.qp.update(&Update { timeout, retry_cnt, ..Update::default() });
     }
 
-    /// The next message of a reliable connection asks for an acknowledgement where it ends, and those behind it do until
-    /// something of it is acknowledged: its owner waits for the completion. Without this, acknowledgements are asked for
-    /// once in many packets, which is later than the end of a message that is followed by others.
-    pub fn hasten_acks(&mut self, qpn: Qpn) {
+    /// The next messages of a reliable connection, so many, each ask for an acknowledgement where they end: their owner
+    /// waits for the completions. Without this, acknowledgements are asked for once in many packets, which is later than
+    /// the end of a message that is followed by others.
+    pub fn hasten_acks(&mut self, qpn: Qpn, messages: u8) {
         if let Some((_, slot, _)) = self.slot(qpn) {
-            slot.endpoint.qp.hasten_acks();
+            slot.endpoint.qp.hasten_acks(messages);
         }
     }
 

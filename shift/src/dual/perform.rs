@@ -218,12 +218,12 @@ impl Backup {
         for send in taken.into_iter().rev() {
             guard.queue.push_front(send);
         }
-        // The program has waited long enough for the first of them.
+        // The program has waited long enough for the first of them; a status may go before it.
         let (to, qpn) = match from {
             Side::Default => (backup, guard.backup),
             Side::Backup => (nic, plain.qpn),
         };
-        to.hasten_acks(qpn);
+        to.hasten_acks(qpn, 2);
     }
 
     /// Connects the queue pair of a side anew, with PSNs that no packet of its last life fits.

@@ -76,12 +76,12 @@ pub(crate) struct Requester {
     /// Retries since the last progress.
     pub(crate) retries: u8,
     pub(crate) rnr_retries: u8,
+    /// So many messages that are still to end ask where they do.
+    pub(crate) hastened: u8,
     /// All timers of the queue pair.
     pub(crate) timers: TimerTable,
     /// Packets sent since one asked for an acknowledgement.
     since_ack_req: u32,
-    /// Until the packet before this number is acknowledged, each message asks where it ends; 0 for none.
-    hastened: u64,
     /// The number behind the last packet that asked for one: up to here an answer is owed.
     answer_due: u64,
     /// Messages that use up a receive and that the peer has room for, counted as [`Slot::sends`]; `None` before it said so.
@@ -149,7 +149,8 @@ impl Requester {
         (self.max_rd_atomic, self.rd_atomic) = (u32::from(max_rd_atomic), 0);
         (self.implied_nak, self.sequence_nak, self.limited) = (None, NO_PACKET, NO_PACKET);
         (self.window, self.go_back_n) = (Window { una: psn, next: psn }, GoBackN::default());
-        (self.una, self.hastened) = (0, 0);
+        self.una = 0;
+        self.hastened = 0;
         (self.timeout, self.retry_cnt, self.rnr_retry) = (timeout, retry_cnt, rnr_retry);
         (self.retries, self.rnr_retries, self.since_ack_req, self.answer_due) = (0, 0, 0, 0);
         self.stop_timers();
@@ -244,6 +245,7 @@ impl Requester {
                 self.note_sent(now, n + 1, ack_req);
                 if ack_req {
                     self.note_asked(now, n, false);
+                    self.hastened = self.hastened.saturating_sub(u8::from(ends));
                 }
                 return Ok(true);
             }
@@ -298,6 +300,7 @@ impl Requester {
         }
         if ack_req {
             self.note_asked(now, n, resent);
+            self.hastened = self.hastened.saturating_sub(u8::from(ends));
         }
         Ok(true)
     }

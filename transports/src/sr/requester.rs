@@ -115,7 +115,7 @@ impl Requester {
         base.rd_atomic += u32::from(!again && awaits_data);
         // Data answers for itself.
         let ack_req =
-            self.must_ask(again) || !awaits_data && pauses && (base.is_hastened() || base.next_new(false).is_none());
+            self.must_ask(again) || !awaits_data && pauses && (base.hastened > 0 || base.next_new(false).is_none());
         if self.emit(tx, link, n, position, ack_req, base, host).is_err() {
             if !again {
                 base.window.next = self.numbers.psn(n);
@@ -125,6 +125,7 @@ impl Requester {
             return Ok(false);
         }
         self.since_ack_req = if ack_req { 0 } else { self.since_ack_req + 1 };
+        base.hastened = base.hastened.saturating_sub(u8::from(ack_req && pauses));
         if again {
             self.flight.on_resent(now, n, rtt.shortest());
             host.counters().retransmitted_packets += 1;

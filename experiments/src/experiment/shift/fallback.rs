@@ -192,7 +192,7 @@ fn notes() -> Vec<String> {
     [
         "The paper's figure 6b has curves only; its text states no figure to stand beside ours. Nothing that is computed takes virtual time, and no NIC is driven over PCIe: ours are what the protocol needs.",
         "A handshake is a round trip, the first message and its acknowledgement another. WRITE and READ name a region of the peer, whose key at the backup is asked for once: a round trip more. A SEND that the peer had already, and whose acknowledgement was lost, completes behind the handshake.",
-        "Where the responder's NIC fails, the responder begins: the initiator's time begins when it is told. RC asks for an acknowledgement every 64 packets; after a switch-over each message asks where it ends, until something is acknowledged.",
+        "Where the responder's NIC fails, the responder begins: the initiator's time begins when it is told. RC asks for an acknowledgement every 64 packets; after a switch-over the first messages ask where they end.",
         "The gap has all that comes before: the time until the retries are used up, where only they tell.",
     ]
     .map(String::from)

@@ -179,21 +179,10 @@ impl Requester {
     /// [`Requester::wants_ack`] of a packet that is sent for the first time, where it is easily known.
     #[inline]
     pub(super) fn wants_ack_plain(&self, position: u32, ends: bool) -> Option<bool> {
-        if self.since_ack_req + 1 >= ACK_EVERY || ends && (self.since_ack_req + 1 >= ACK_BATCH || self.is_hastened()) {
+        if self.since_ack_req + 1 >= ACK_EVERY || ends && (self.since_ack_req + 1 >= ACK_BATCH || self.hastened > 0) {
             return Some(true);
         }
         self.surely_goes_on(position, ends).then_some(false)
-    }
-
-    /// The next message asks for an acknowledgement where it ends, and so do those behind it until its first packet is
-    /// acknowledged.
-    pub(in crate::rc) fn hasten_acks(&mut self) {
-        self.hastened = self.number(self.window.next) + 1;
-    }
-
-    #[inline]
-    pub(crate) fn is_hastened(&self) -> bool {
-        self.una < self.hastened
     }
 
     /// Whether a packet follows the one of `position` that is sent now for the first time. For most packets this is enough
