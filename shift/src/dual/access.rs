@@ -79,7 +79,9 @@ impl DualNic {
                     return Err(PostError::QueueFull);
                 }
                 guard.recvs.push_back(Recv::new(wr, false));
-                backup.pump_recvs(nic, at);
+                if backup.pump_recvs(nic, at) {
+                    backup.mark(at);
+                }
             }
             _ => {
                 nic.post_checked_recv(plain.qpn, wr).map_err(|error| kept(nic, plain.qpn, error))?;

@@ -70,6 +70,8 @@ fn shown_state(guard: &Guard, state: QpState) -> QpState {
 impl Backup {
     /// Changes a connection that has a backup, or is about to: the queue pairs of both sides have the same attributes.
     fn modify(&mut self, nic: &mut Nic, now: Instant, at: usize, attr: &QpAttr) -> Result<(), ModifyError> {
+        // What completed is told before anything is said of it.
+        self.drain(nic, now);
         let drained = self.is_drained(nic, at);
         let Backup { nic: backup, connections, config, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return Err(ModifyError::NoSuchQp) };

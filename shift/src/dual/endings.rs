@@ -7,7 +7,7 @@ use softnic_wire::Instant;
 use softnic_wire::failover::{Phase, Side};
 
 use super::{Backup, Notice};
-use crate::connection::{Sent, parts};
+use crate::connection::{Sent, Stage, parts};
 use crate::machine::Refusal;
 use crate::work::{Recv, Send};
 
@@ -40,6 +40,7 @@ impl Backup {
         let _ = (nic.halt_qp(plain.qpn), backup.halt_qp(guard.backup));
         (guard.halted, guard.doomed) = ([true; 2], Some(why));
         (guard.probe_at, guard.notice_at) = (None, None);
+        guard.recv_moved = false;
     }
 
     /// The program sends by a connection that cannot go on.
@@ -74,6 +75,17 @@ impl Backup {
         guard.machine.fail(Refusal::Peer);
         while guard.machine.poll_action().is_some() {}
         self.flush(nic, at, None);
+        self.stop_meeting(at);
+        self.note(at);
+    }
+
+    /// A connection that has ended before it had a backup gets none.
+    pub(super) fn stop_meeting(&mut self, at: usize) {
+        let Some((_, guard)) = parts(&mut self.connections, at) else { return };
+        if guard.stage != Stage::Ready {
+            (guard.stage, guard.ask_at) = (Stage::Unprotected, None);
+            self.mark(at);
+        }
     }
 
     /// Flushes the work of both sides, and what waits; the first send with a status of its own where one is given.
@@ -81,6 +93,7 @@ impl Backup {
         let Backup { nic: backup, connections, own_wr_id, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
         let (qpn, init) = (plain.qpn, plain.init);
+        guard.recv_moved = false;
         // Nothing of the program's memory is used any more behind its end.
         let mut recvs = backup.outstanding_recvs(guard.backup).into_iter().flatten();
         let in_use =

@@ -169,7 +169,7 @@ impl Backup {
         self.notices.push_back(Notice::Protected(plain.qpn, address_of(&peer)));
         self.counters.protected += 1;
         self.await_peer(at);
-        self.check_port(now, at);
+        self.check_port(nic, now, at);
         // The peer may have been faster, and its status be there.
         self.look_at(nic, now, at);
     }

@@ -131,14 +131,15 @@ impl Backup {
     }
 
     /// The peer's status came without an immediate, so the receive that waits for one would be taken by the peer's next message.
-    pub(super) fn withdraw_own_recv(&mut self, at: usize) {
+    pub(super) fn withdraw_own_recv(&mut self, at: usize) -> bool {
         let Backup { nic: backup, connections, own_wr_id, .. } = self;
-        let Some((_, guard)) = parts(connections, at) else { return };
+        let Some((_, guard)) = parts(connections, at) else { return true };
         let mut taken = Vec::new();
-        let _ = backup.take_recvs(guard.backup, |wr| taken.push(Recv::new(wr, true)));
+        let withdrawn = backup.take_recvs(guard.backup, |wr| taken.push(Recv::new(wr, true))).is_ok();
         for recv in taken.iter().filter(|recv| recv.wr_id != *own_wr_id) {
             let _ = backup.post_checked_recv(guard.backup, &recv.wr());
         }
+        withdrawn
     }
 
     /// Writes our status into the peer's memory.

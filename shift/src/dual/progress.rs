@@ -124,10 +124,8 @@ impl Backup {
             Event::PortErr if !self.down[side as usize] => {
                 self.down[side as usize] = true;
                 for at in 0..self.connections.len() {
-                    if let Some((_, guard)) = parts(&mut self.connections, at)
-                        && guard.stage == Stage::Ready
-                    {
-                        guard.machine.on_failure(now, side, Reason::Port);
+                    if self.guard(at).is_some_and(|guard| guard.stage == Stage::Ready) {
+                        self.lose_port(nic, now, at, side);
                         self.perform(nic, now, at);
                     }
                 }
@@ -158,7 +156,17 @@ impl Backup {
             _ => {
                 let error = softnic_nic::QpAttr { state: Some(QpState::Error), ..softnic_nic::QpAttr::default() };
                 let _ = nic.modify_qp(connection.plain.qpn, &error);
+                self.stop_meeting(at);
             }
+        }
+    }
+
+    /// The port of a side is down. A queue pair that had an error of its own before has nothing to go on with.
+    fn lose_port(&mut self, nic: &Nic, now: Instant, at: usize, side: Side) {
+        let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
+        match nic.qp_state(plain.qpn) == Some(QpState::Error) && !guard.halted[0] {
+            true => guard.machine.fail(Refusal::Peer),
+            false => guard.machine.on_failure(now, side, Reason::Port),
         }
     }
 
@@ -240,18 +248,18 @@ impl Backup {
         guard.machine.on_time(now);
         self.perform(nic, now, at);
         self.ask_for_key(now, at);
-        self.pump_recvs(nic, at);
+        if self.pump_recvs(nic, at) {
+            parts(&mut self.connections, at).into_iter().for_each(|(_, guard)| guard.machine.fail(Refusal::Key));
+        }
         self.pump(nic, now, at);
         self.check_drained(nic, at);
         self.perform(nic, now, at);
     }
 
     /// A connection has its backup from now on. A port that went down before uses up no retries, so nothing else would tell of it.
-    pub(super) fn check_port(&mut self, now: Instant, at: usize) {
-        if let Some((_, guard)) = parts(&mut self.connections, at)
-            && self.down[0]
-        {
-            guard.machine.on_failure(now, Side::Default, Reason::Port);
+    pub(super) fn check_port(&mut self, nic: &Nic, now: Instant, at: usize) {
+        if self.down[0] {
+            self.lose_port(nic, now, at, Side::Default);
         }
     }
 
@@ -273,10 +281,9 @@ impl Backup {
         self.perform(nic, now, at);
         let Some((_, guard)) = parts(&mut self.connections, at) else { return };
         if guard.recv_moved && status.epoch == guard.machine.epoch() {
-            guard.recv_moved = false;
-            if !status.woke {
-                self.withdraw_own_recv(at);
-            }
+            // One into which a message still arrives is withdrawn when that has come.
+            let settled = status.woke || self.withdraw_own_recv(at);
+            parts(&mut self.connections, at).into_iter().for_each(|(_, guard)| guard.recv_moved = !settled);
         }
     }
 }

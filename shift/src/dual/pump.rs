@@ -140,10 +140,11 @@ impl Backup {
         }
     }
 
-    /// Gives receives that wait to the side that they belong to.
-    pub(super) fn pump_recvs(&mut self, nic: &mut Nic, at: usize) {
+    /// Gives receives that wait to the side that they belong to. Whether one needs a region that the backup will never have: then the connection
+    /// has failed.
+    pub(super) fn pump_recvs(&mut self, nic: &mut Nic, at: usize) -> bool {
         let Backup { nic: backup, connections, regions, without_shadow, keyless, .. } = self;
-        let Some((plain, guard)) = parts(connections, at) else { return };
+        let Some((plain, guard)) = parts(connections, at) else { return false };
         let side = guard.machine.recv_on();
         while let Some(recv) = guard.recvs.front() {
             let posted = match side {
@@ -155,7 +156,7 @@ impl Backup {
                         |key| regions.get(&key).map(|region| region.key).or((!nic.has_region(key)).then_some(key));
                     if let Err(missing) = translate_all(&mut there.sges, local) {
                         if matches!(missing, MissingKey::Local(key) if without_shadow.contains(&key)) {
-                            guard.machine.fail(Refusal::Key);
+                            return true;
                         } else if !std::mem::replace(&mut guard.keyless, true) {
                             keyless.push(at);
                         }
@@ -172,5 +173,6 @@ impl Backup {
             }
             guard.recvs.pop_front();
         }
+        false
     }
 }

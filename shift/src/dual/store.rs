@@ -34,11 +34,11 @@ const STALE: u32 = 3;
 impl DualNic {
     /// What the store has, as [`Request::Get`] asked for it.
     pub fn set_entry(&mut self, now: Instant, qpn: Qpn, object: Object, found: Lookup) {
-        let DualNic { nic, backup: Some(backup) } = self else { return };
+        let Some(backup) = &mut self.backup else { return };
         let Some(&at) = backup.by_qpn.get(&qpn) else { return };
         match object {
             Object::QueuePair { .. } => backup.take_backup(now, at, object, found),
-            Object::Region { rkey, .. } => backup.take_region(nic, now, at, rkey, found),
+            Object::Region { rkey, .. } => backup.take_region(now, at, rkey, found),
         }
     }
 
@@ -148,13 +148,12 @@ impl Backup {
         match guard.stage {
             // The peer has read our entry, so its own is there: it is asked for soon.
             Stage::Meeting if proof.kind == Kind::Offer => {
-                guard.asked = 0;
                 let soon = now + FIRST_WAIT;
                 guard.ask_at = guard.ask_at.map(|at| at.min(soon));
                 self.mark(at);
             }
             // What we have read may be the entry of its earlier life, and then there is a newer one.
-            Stage::Proving if !right && proof.kind == Kind::Offer => {
+            Stage::Proving if is_peer && !right && proof.kind == Kind::Offer => {
                 let why = (guard.dropped >= STALE).then_some(ProtectError::Unproven);
                 self.drop_entry(now, at, why);
             }
@@ -196,7 +195,7 @@ impl Backup {
     }
 
     /// What the store has of a region of the peer's. Where that is of no use the peer itself is asked.
-    fn take_region(&mut self, nic: &mut Nic, now: Instant, at: usize, rkey: u32, found: Lookup) {
+    fn take_region(&mut self, now: Instant, at: usize, rkey: u32, found: Lookup) {
         let Some((_, guard)) = parts(&mut self.connections, at) else { return };
         if guard.wanted.is_none_or(|(wanted, _)| wanted != rkey) {
             return;
@@ -211,7 +210,8 @@ impl Backup {
             }
             _ => guard.wanted = Some((rkey, now)),
         }
-        self.look_at(nic, now, at);
+        // Behind what completed: it is looked at with everything else.
+        self.mark(at);
     }
 
     /// A connection has changed its side: the peer may have registered regions anew since its keys were asked for.

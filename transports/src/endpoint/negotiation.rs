@@ -51,9 +51,12 @@ impl Endpoint {
     /// What it agreed on with its peer in this life, where that can hold in another one: keys of authentication are
     /// drawn for each.
     pub fn agreed(&self) -> Option<Agreed> {
-        match self.agreement()?.outcome()? {
-            NegotiationOutcome::Agreed(agreed) if !self.is_authenticated() => Some(agreed),
-            _ => None,
+        let agreement = self.agreement()?;
+        match agreement.outcome() {
+            Some(NegotiationOutcome::Agreed(agreed)) if !self.is_authenticated() => Some(agreed),
+            Some(_) => None,
+            // Connecting anew has failed since: it holds for the next time.
+            None => agreement.kept(),
         }
     }
 

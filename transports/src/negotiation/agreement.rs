@@ -45,6 +45,11 @@ impl Agreement {
         self.kept = Some(agreed);
     }
 
+    /// What the next life begins with, where it has not begun.
+    pub(crate) fn kept(&self) -> Option<Agreed> {
+        self.kept
+    }
+
     /// Nothing more goes out in this life of the queue pair.
     pub(crate) fn fall_silent(&mut self) {
         self.negotiator.iter_mut().for_each(Negotiator::fall_silent);
