@@ -238,7 +238,7 @@ fn a_mad_is_handed_to_the_queue_pair_that_it_names_and_a_refusal_to_the_one_that
         assert_eq!(about(&mad(attribute, Method::GET_RESP, refusal)), Some(TID as u32 & 0x00ff_ffff));
         assert_eq!(about(&mad(attribute, Method::SET, Status::SUCCESS)), None);
     }
-    assert_eq!(about(&mad(Attribute(0x0013), Method::GET, Status::SUCCESS)), None);
+    assert_eq!(about(&mad(Attribute(0x0014), Method::GET, Status::SUCCESS)), None);
 }
 
 #[test]
