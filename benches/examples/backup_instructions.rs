@@ -103,18 +103,28 @@ fn attend(now: Instant, host: &mut Host, peer: u8) {
 
 /// Posts a round, and takes its completions.
 #[inline(never)]
-fn round(now: Instant, a: &mut Host, b: &mut Host, wr: &SendWr<'_>, ports: &[usize]) -> usize {
+fn round(
+    now: Instant,
+    a: &mut Host,
+    b: &mut Host,
+    wr: &SendWr<'_>,
+    ports: &[usize],
+    connection: Option<usize>,
+) -> usize {
     // As the engine of a NIC does it.
-    let connection = a.node.connection(a.qpn);
+    let direct = connection.is_none_or(|at| a.node.is_direct(at));
+    let mut messages = 0;
     for _ in 0..DEPTH {
         match connection {
-            None => a.node.nic.write_checked_send(a.qpn, wr),
-            Some(at) => a.node.write_send(at, wr),
+            Some(at) if !direct => a.node.write_send(at, wr),
+            _ => a.node.nic.write_checked_send(a.qpn, wr),
         }
         .expect("room");
+        messages += u32::from(wr.op.uses_receive());
     }
     match connection {
         None => a.node.nic.ring_doorbell(now, a.qpn),
+        Some(at) if direct => a.node.ring_direct(now, at, messages),
         Some(at) => a.node.ring_doorbell(now, at),
     }
     while carry(now, a, b, ports) | carry(now, b, a, ports) {}
@@ -149,6 +159,7 @@ fn main() {
     let op = SendOp::Write { remote_addr: b.buffer.addr(), rkey: b.key };
     let flags = SendFlags { signaled: true, ..SendFlags::default() };
     let wr = SendWr { wr_id: 1, op, data: Data::Gather(&sges), flags, best_effort: None, to: None };
-    let done: usize = (0..rounds).map(|_| round(now, &mut a, &mut b, &wr, ports)).sum();
+    let connection = a.node.connection(a.qpn);
+    let done: usize = (0..rounds).map(|_| round(now, &mut a, &mut b, &wr, ports, connection)).sum();
     println!("{done} messages");
 }

@@ -260,8 +260,9 @@ pub struct Nic {
     source_rates: Option<SourceRates>,
     slots: Vec<Option<Slot>>,
     groups: Vec<Group>,
-    /// MADs that came for software; `None` where nobody takes them.
-    mads: Option<VecDeque<ReceivedMad>>,
+    /// MADs that came for software, and whether anybody takes them.
+    mads: VecDeque<ReceivedMad>,
+    takes_mads: bool,
     /// Those of the connection manager wait there, too.
     takes_cm_mads: bool,
     /// Whose turn it is, for each port of the Node.
@@ -312,7 +313,8 @@ impl Nic {
             source_rates: None,
             slots: Vec::new(),
             groups: Vec::new(),
-            mads: None,
+            mads: VecDeque::new(),
+            takes_mads: false,
             takes_cm_mads: false,
             turns: vec![Turns::new(); 2],
             timers: Timers::default(),
@@ -349,10 +351,17 @@ impl Nic {
         self.shared.events.pop_front()
     }
 
+    /// Whether anybody has asked to send by a port: where nobody has, [`Node::poll_transmit`] has nothing.
+    #[inline]
+    pub fn may_send(&self, port: usize) -> bool {
+        let Turns { ready, mads, .. } = &self.turns[port];
+        !(ready.is_empty() && mads.is_empty()) || self.layer.is_some()
+    }
+
     /// Whether an event or a MAD for software waits.
     #[inline]
     pub fn has_news(&self) -> bool {
-        !self.shared.events.is_empty() || self.mads.as_ref().is_some_and(|mads| !mads.is_empty())
+        !(self.shared.events.is_empty() && self.mads.is_empty())
     }
 
     /// Events of something that is gone are not told: what comes after it may have its name.

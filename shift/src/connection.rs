@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use softnic_nic::transports::{SendOp, SendWr};
+use softnic_nic::transports::SendOp;
 use softnic_nic::{Buffer, QpAttr, QpInit};
 use softnic_wire::failover::{BackupQp, Object, Phase, Side, Status};
 use softnic_wire::{Instant, Path, Psn, Qpn};
 
 use crate::machine::{Machine, Refusal};
-use crate::work::{Recv, Send, takes_receive};
+use crate::work::{Recv, Send};
 
 /// Bytes of the control memory: the peer's status, which it writes, and behind it ours, as it leaves.
 pub(crate) const CONTROL: usize = 2 * Status::LEN;
@@ -47,17 +47,9 @@ impl Connection {
 }
 
 impl Plain {
-    /// A send as it is given to a NIC: whether it is signaled is in it.
-    #[inline]
-    pub(crate) fn flagged<'w>(&self, wr: &SendWr<'w>) -> SendWr<'w> {
-        let mut wr = *wr;
-        wr.flags.signaled |= self.init.sig_all;
-        wr
-    }
-
     #[inline]
     pub(crate) fn count_send(&mut self, op: &SendOp) {
-        self.written = self.written.wrapping_add(u32::from(takes_receive(op)));
+        self.written = self.written.wrapping_add(u32::from(op.uses_receive()));
     }
 
     #[inline]
@@ -141,6 +133,8 @@ pub(crate) struct Guard {
     pub(crate) recv_moved: bool,
     /// The epoch of the last status that we wrote.
     pub(crate) published: u32,
+    /// The default's queue had no room for our status: it goes before whatever the program sends next.
+    pub(crate) owes_status: bool,
     /// Work at the backup ended in an error of the program's own.
     pub(crate) broken: bool,
     /// When the last failure was seen, until something goes well again.
@@ -170,9 +164,11 @@ pub(crate) struct Drain {
 
 impl Guard {
     /// Whether a send of the program's is kept here, and not given to the default's queue pair.
+    #[inline]
     pub(crate) fn keeps_sends(&self) -> bool {
         self.machine.phase() != Phase::Default
             || !self.queue.is_empty()
+            || self.owes_status
             || self.drain.is_some_and(|drain| !drain.by_nic)
     }
 
@@ -202,7 +198,10 @@ impl Guard {
     pub(crate) fn is_unsettled(&self) -> bool {
         match self.stage {
             Stage::Meeting | Stage::NoPath | Stage::Proving => true,
-            Stage::Ready => !self.machine.is_settled() || !self.queue.is_empty() || !self.recvs.is_empty(),
+            Stage::Ready => {
+                let idle = self.queue.is_empty() && self.recvs.is_empty() && !self.owes_status;
+                !(idle && (self.machine.is_settled() || self.machine.phase() == Phase::Failed))
+            }
             Stage::Unprotected => false,
         }
     }

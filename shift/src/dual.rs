@@ -33,7 +33,8 @@ use crate::machine::Machine;
 
 pub use requests::{Config, Lookup, Notice, ProtectError, Request, Store};
 
-/// Room in the default's queue pairs for work of our own: a probe or a notification, and the status behind it.
+/// Room in queue pairs for work of our own: a probe or a notification, and the status behind it. The default's, where the program's work may
+/// take all of it, has room again when some of that is done.
 const OWN_SENDS: u32 = 4;
 
 /// A region of the default NIC at the backup.
@@ -222,7 +223,7 @@ impl DualNic {
         let Some(backup) = self.backup.as_mut().filter(|_| init.kind() == QpKind::Rc && init.srq.is_none()) else {
             return self.nic.create_qp(init);
         };
-        let caps = Caps { max_send_wr: grown(init.caps.max_send_wr), ..init.caps };
+        let caps = Caps { max_send_wr: init.caps.max_send_wr.max(OWN_SENDS), ..init.caps };
         let qpn = self.nic.create_qp(&QpInit { caps, sig_all: false, halt_on_retry_exceeded: true, ..*init })?;
         let at = backup.free.pop().unwrap_or(backup.connections.len());
         let connection = Some(Connection::new(qpn, init));
@@ -329,9 +330,4 @@ impl Backup {
         };
         self.agenda.note(at, standing);
     }
-}
-
-/// Room for the program's work and our own; what is too much stays too much.
-fn grown(wr: u32) -> u32 {
-    wr.max(wr.saturating_add(OWN_SENDS).min(softnic_nic::MAX_WR))
 }

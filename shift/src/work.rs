@@ -132,11 +132,6 @@ pub(crate) fn changes_keys(op: &SendOp) -> bool {
     matches!(op, SendOp::SendInv { .. } | SendOp::LocalInv { .. } | SendOp::BindWindow(_))
 }
 
-/// Whether its message takes a receive of the peer: those are counted at both ends.
-pub(crate) fn takes_receive(op: &SendOp) -> bool {
-    matches!(op, SendOp::Send | SendOp::SendImm { .. } | SendOp::SendInv { .. } | SendOp::WriteImm { .. })
-}
-
 fn opcode(op: &SendOp) -> WcOpcode {
     match op {
         SendOp::Send | SendOp::SendImm { .. } | SendOp::SendInv { .. } => WcOpcode::Send,

@@ -85,3 +85,26 @@ fn both_paths_fail_within_a_round_trip_and_both_ends_go_on_or_end_when_the_backu
         assert!(traffic.run_until(Duration::from_secs(20), settled), "{}", what(&traffic));
     }
 }
+
+/// One end has returned to the default and keeps its queue full when the backup, by which the other one still sends, fails: its status waits
+/// for room there.
+#[test]
+fn the_backup_fails_when_one_end_has_returned_and_its_queue_is_full() {
+    let mut tried = 0;
+    for (us, host) in (0..=200).step_by(8).flat_map(|us| [(us, A), (us, B)]) {
+        let mut traffic = failing();
+        traffic.run_until(5 * MS, |_| false);
+        traffic.set_link(A, true);
+        let one = |t: &mut Traffic| [A, B].iter().any(|&host| t.phase(host) == Some(Phase::Default));
+        assert!(traffic.run_until(LIMIT, one), "{us} us: {:?}", traffic.notices);
+        traffic.run_until(Duration::from_micros(us), |_| false);
+        tried += usize::from([A, B].iter().any(|&host| traffic.phase(host) != Some(Phase::Default)));
+        traffic.pair.host(host).backup().unwrap().set_link(false);
+        traffic.pair.sim.touch(host);
+        let (before, what) = (traffic.done, format!("{us} us, backup of {host}"));
+        let more = |t: &mut Traffic| [A, B].iter().all(|&host| t.done[host] > before[host] + 40);
+        assert!(traffic.run_until(LIMIT, more), "{what}: {:?} {:?}", traffic.notices, traffic.errors);
+        assert_eq!(traffic.errors, [0; 2], "{what}");
+    }
+    assert!(tried > 5, "{tried} of them were between");
+}

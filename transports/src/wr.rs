@@ -92,7 +92,7 @@ impl SendOp {
 
     /// Whether the message takes a receive of the peer.
     #[inline]
-    pub(crate) fn uses_receive(&self) -> bool {
+    pub fn uses_receive(&self) -> bool {
         matches!(self, SendOp::Send | SendOp::SendImm { .. } | SendOp::SendInv { .. } | SendOp::WriteImm { .. })
     }
 

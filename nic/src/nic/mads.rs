@@ -31,9 +31,9 @@ impl Nic {
     /// From now on MADs about failover wait for [`Nic::poll_mad`], 256 of them at most; or not, and those that wait are
     /// forgotten. While nobody takes them, requests are refused, so that a peer learns that there is no failover here.
     pub fn take_mads(&mut self, on: bool) {
-        match on {
-            true => _ = self.mads.get_or_insert_default(),
-            false => self.mads = None,
+        self.takes_mads = on;
+        if !on {
+            self.mads.clear();
         }
     }
 
@@ -45,7 +45,7 @@ impl Nic {
 
     /// The oldest MAD that waits for software.
     pub fn poll_mad(&mut self) -> Option<ReceivedMad> {
-        self.mads.as_mut()?.pop_front()
+        self.mads.pop_front()
     }
 
     /// Writes the next MAD that leaves by a port, if there is one.
@@ -94,8 +94,8 @@ impl Nic {
 
     /// It waits for software, unless too many do.
     fn keep_mad(&mut self, received: &ReceivedMad) {
-        if let Some(mads) = self.mads.as_mut().filter(|mads| mads.len() < WAITING) {
-            mads.push_back(*received);
+        if self.takes_mads && self.mads.len() < WAITING {
+            self.mads.push_back(*received);
         }
     }
 
@@ -112,7 +112,7 @@ impl Nic {
             self.shared.counters.rx_malformed += 1;
             return;
         }
-        match (self.mads.is_some(), header.method) {
+        match (self.takes_mads, header.method) {
             (true, _) => self.keep_mad(received),
             (false, Method::GET) => self.refuse_mad(received, &header),
             (false, _) => self.shared.counters.rx_unasked_answers += 1,

@@ -139,10 +139,16 @@ impl Work {
             queue.recvs.pop();
         }
         if let Target::Qp(qpn) = target {
-            let mut rang = false;
-            let send = |wr: &PostedSend, node: &mut DualNic| match connection {
-                None => node.nic.write_checked_send(qpn, &wr.wr()),
-                Some(at) => node.write_send(at, &wr.wr()),
+            let (mut rang, mut messages) = (false, 0);
+            let direct = connection.is_none_or(|at| node.is_direct(at));
+            let mut send = |wr: &PostedSend, node: &mut DualNic| match connection {
+                Some(at) if !direct => node.write_send(at, &wr.wr()),
+                _ => {
+                    let wr = wr.wr();
+                    let done = node.nic.write_checked_send(qpn, &wr);
+                    messages += u32::from(done.is_ok() && wr.op.uses_receive());
+                    done
+                }
             };
             while !waits[0] && queue.sends.peek(|wr| taken(send(wr, node))) == Some(true) {
                 queue.sends.pop();
@@ -151,6 +157,7 @@ impl Work {
             match connection {
                 _ if !rang => {}
                 None => node.nic.ring_doorbell(now, qpn),
+                Some(at) if direct => node.ring_direct(now, at, messages),
                 Some(at) => node.ring_doorbell(now, at),
             }
         }

@@ -2,12 +2,12 @@
 
 use softnic_nic::Nic;
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::{PostError, RecvWr, SendWr};
+use softnic_nic::transports::{PostError, RecvWr, SendFlags, SendWr};
 use softnic_wire::failover::{Phase, Side};
 use softnic_wire::{Instant, Qpn};
 
-use super::DualNic;
-use crate::connection::{Connection, parts};
+use super::{DualNic, OWN_SENDS};
+use crate::connection::{Connection, Guard, Plain, parts};
 use crate::work::{Recv, Send};
 
 impl DualNic {
@@ -16,33 +16,55 @@ impl DualNic {
         self.backup.as_ref()?.by_qpn.get(&qpn).copied()
     }
 
+    /// Whether sends of a connection go to the default's queue pair as ever, until something happens to a NIC: then they may be written there
+    /// ([`Nic::write_checked_send`]), which costs least, and are counted by [`DualNic::ring_direct`].
+    #[inline]
+    pub fn is_direct(&self, at: usize) -> bool {
+        let Some(Some(Connection { plain, guard, .. })) = self.backup.as_ref().and_then(|all| all.connections.get(at))
+        else {
+            return false;
+        };
+        let as_made = !plain.init.sig_all && plain.init.caps.max_send_wr >= OWN_SENDS;
+        as_made
+            && self.nic.qp_state(plain.qpn) != Some(QpState::Error)
+            && guard.as_ref().is_none_or(|guard| !guard.keeps_sends())
+    }
+
+    /// Publishes what was written directly: so many sends that take a receive.
+    #[inline]
+    pub fn ring_direct(&mut self, now: Instant, at: usize, messages: u32) {
+        let DualNic { nic, backup: Some(backup) } = self else { return };
+        let Some(Some(Connection { plain, .. })) = backup.connections.get_mut(at) else { return };
+        plain.written = plain.written.wrapping_add(messages);
+        nic.ring_doorbell(now, plain.qpn);
+    }
+
     /// Writes a send work request that keeps to the queue pair's rules.
     ///
     /// # Errors
     /// As [`Nic::write_checked_send`].
     #[inline]
     pub fn write_send(&mut self, at: usize, wr: &SendWr<'_>) -> Result<(), PostError> {
-        let Some(Some(connection)) = self.backup.as_mut().and_then(|backup| backup.connections.get_mut(at)) else {
-            return Err(PostError::State);
-        };
+        let DualNic { nic, backup: Some(backup) } = self else { return Err(PostError::State) };
+        let Some(Some(connection)) = backup.connections.get_mut(at) else { return Err(PostError::State) };
         let Connection { plain, guard, .. } = connection;
-        let wr = plain.flagged(wr);
+        if plain.init.sig_all && !wr.flags.signaled {
+            let flags = SendFlags { signaled: true, ..wr.flags };
+            return self.write_send(at, &SendWr { flags, ..*wr });
+        }
         match guard {
-            Some(guard) if guard.keeps_sends() => {
-                if guard.machine.phase() == Phase::Failed && guard.doomed.is_none() {
-                    return self.nic.write_checked_send(plain.qpn, &wr);
-                }
-                if guard.queue.len() >= plain.init.caps.max_send_wr as usize {
-                    return Err(PostError::QueueFull);
-                }
-                guard.queue.push_back(Send::new(&wr, false));
-                Ok(())
+            Some(guard) if guard.keeps_sends() => keep_send(nic, plain, guard, wr),
+            // Our own queue pair has room for more, and the program's completion queue may not.
+            _ if plain.init.caps.max_send_wr < OWN_SENDS && outstanding(nic, plain) >= plain.init.caps.max_send_wr => {
+                Err(PostError::QueueFull)
             }
-            _ => {
-                self.nic.write_checked_send(plain.qpn, &wr).map_err(|error| kept(&self.nic, plain.qpn, error))?;
-                plain.count_send(&wr.op);
-                Ok(())
-            }
+            _ => match nic.write_checked_send(plain.qpn, wr) {
+                Ok(()) => {
+                    plain.count_send(&wr.op);
+                    Ok(())
+                }
+                Err(error) => Err(kept(nic, plain.qpn, error)),
+            },
         }
     }
 
@@ -124,8 +146,33 @@ impl DualNic {
     }
 }
 
+/// A send waits here for its side. There are no more of them than the queue pair was made for, wherever they wait or are carried out: a
+/// program's completion queue may have room for just these.
+#[cold]
+fn keep_send(nic: &mut Nic, plain: &Plain, guard: &mut Guard, wr: &SendWr<'_>) -> Result<(), PostError> {
+    if guard.machine.phase() == Phase::Failed && guard.doomed.is_none() {
+        return nic.write_checked_send(plain.qpn, wr);
+    }
+    let at_default = match guard.machine.send_side() {
+        Some(Side::Default) => outstanding(nic, plain) as usize,
+        _ => 0,
+    };
+    if guard.queue.len() + guard.at_backup.len() + at_default >= plain.init.caps.max_send_wr.max(1) as usize {
+        return Err(PostError::QueueFull);
+    }
+    guard.queue.push_back(Send::new(wr, false));
+    Ok(())
+}
+
+/// Sends that the default's queue pair has, our own among them.
+fn outstanding(nic: &Nic, plain: &Plain) -> u32 {
+    let vitals = nic.vitals(plain.qpn).unwrap_or_default();
+    vitals.posted.wrapping_sub(vitals.completed)
+}
+
 /// Why work is not taken. A queue pair that has just halted takes none, and what becomes of it is about to be known: the work waits as if
 /// there was no room.
+#[cold]
 fn kept(nic: &Nic, qpn: Qpn, error: PostError) -> PostError {
     match error {
         PostError::State if nic.qp_state(qpn) == Some(QpState::Error) => PostError::QueueFull,

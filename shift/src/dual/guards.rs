@@ -98,6 +98,7 @@ impl Backup {
             notice_at: None,
             recv_moved: false,
             published: 0,
+            owes_status: false,
             broken: false,
             failed_at: None,
             wanted: None,

@@ -54,7 +54,7 @@ impl Node for DualNic {
                     backup.progress(&mut self.nic, now);
                 }
                 match port {
-                    DualNic::BACKUP => backup.nic.poll_transmit(now, Nic::WIRE, tx),
+                    DualNic::BACKUP => backup.nic.may_send(Nic::WIRE) && backup.nic.poll_transmit(now, Nic::WIRE, tx),
                     port => self.nic.poll_transmit(now, port, tx),
                 }
             }

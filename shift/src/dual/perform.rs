@@ -10,7 +10,7 @@ use softnic_wire::{Instant, Psn, Qpn};
 use super::{Backup, Notice};
 use crate::connection::{Guard, Sent, parts};
 use crate::machine::{Action, Refusal};
-use crate::work::{Recv, Send, changes_keys, may_repeat, takes_receive};
+use crate::work::{Recv, Send, changes_keys, may_repeat};
 
 /// How far the PSNs of a queue pair's next life are ahead of its last: whatever of the old one still comes then is behind them, and is taken
 /// for what has come already.
@@ -70,6 +70,7 @@ impl Backup {
             Side::Default => (None, None),
             Side::Backup => (guard.probe_at, guard.notice_at),
         };
+        guard.owes_status &= side == Side::Backup;
         let first = if side == Side::Default { guard.attr.sq_psn.unwrap_or(Psn::new(0)) } else { guard.backup_psn };
         let next = match of.next_psns(qpn) {
             Some(psns) if !planted(Bug::ShiftOldPsns) => psns.send.add(NEXT_LIFE),
@@ -162,6 +163,7 @@ impl Backup {
         match by {
             Side::Default => {
                 let posted = post_own(nic, now, plain.qpn, *own_wr_id, op, &sges);
+                guard.owes_status = posted.is_none();
                 if guard.machine.awaits_notice() {
                     guard.notice_at = posted;
                 }
@@ -189,9 +191,9 @@ impl Backup {
                 left.filter_map(|sent| sent.send.clone()).map(|send| send.begun(true)).collect()
             }
         };
-        let messages = |sends: &[Send]| sends.iter().filter(|send| takes_receive(&send.op)).count() as u32;
+        let messages = |sends: &[Send]| sends.iter().filter(|send| send.op.uses_receive()).count() as u32;
         // Those that the peer has are done, though nobody was told yet.
-        let waits = |send: &&Send| send.counted && !send.covered && takes_receive(&send.op);
+        let waits = |send: &&Send| send.counted && !send.covered && send.op.uses_receive();
         let waiting = guard.queue.iter().filter(waits).count() as u32;
         let done = plain.written.wrapping_sub(messages(&taken)).wrapping_sub(waiting);
         let covered = match received.wrapping_sub(done) {
@@ -208,7 +210,7 @@ impl Backup {
             guard.at_backup.clear();
         }
         // A message that came says that all before it came; but the data of a READ may be lost on its way back.
-        let ends = taken.iter().enumerate().filter(|(_, send)| takes_receive(&send.op)).map(|(i, _)| i + 1);
+        let ends = taken.iter().enumerate().filter(|(_, send)| send.op.uses_receive()).map(|(i, _)| i + 1);
         let behind = ends.take(covered as usize).last().unwrap_or(0);
         for send in &mut taken[..behind] {
             send.covered = !matches!(send.op, SendOp::Read { .. });

@@ -247,6 +247,9 @@ impl Backup {
         }
         guard.machine.on_time(now);
         self.perform(nic, now, at);
+        if self.guard(at).is_some_and(|guard| guard.owes_status) {
+            self.publish(nic, now, at, Side::Default, false);
+        }
         self.ask_for_key(now, at);
         if self.pump_recvs(nic, at) {
             parts(&mut self.connections, at).into_iter().for_each(|(_, guard)| guard.machine.fail(Refusal::Key));

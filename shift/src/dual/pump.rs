@@ -22,7 +22,7 @@ impl Backup {
         let mut rings = [false; 2];
         let mut failed = None;
         while let (Some(send), Some(side)) = (guard.queue.front(), guard.machine.send_side()) {
-            if guard.drain.is_some() && !send.begun && !send.covered {
+            if guard.drain.is_some() && !send.begun && !send.covered || guard.owes_status && side == Side::Default {
                 break;
             }
             let of = if side == Side::Default { &*nic } else { &*backup };
