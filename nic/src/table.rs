@@ -1,5 +1,7 @@
 //! A table whose keys are drawn at random: memory keys and queue pair numbers that nobody can guess.
 
+use std::collections::BTreeMap;
+
 /// Where random numbers come from: a cryptographic generator on a real wire, the seed in a simulation.
 pub trait Generator: Send {
     /// The next number.
@@ -14,11 +16,13 @@ impl<F: FnMut() -> u32 + Send> Generator for F {
 
 /// Values under random keys of up to 32 bits, each found with one look.
 ///
-/// The low bits of a key are its place. A key is drawn again while its place is taken, so there is no probing; when half
-/// the places are taken the table doubles, and keys that differ in few bits also differ in more.
+/// The low bits of a key are its place. A key is drawn again while its place is taken, so there is no probing; when half the places are taken
+/// the table doubles. Keys that were drawn elsewhere cannot be drawn again: those whose place is taken are kept apart.
 #[derive(Debug)]
 pub(crate) struct RandomTable<T> {
     slots: Vec<Option<(u32, T)>>,
+    strays: BTreeMap<u32, T>,
+    /// In both.
     len: usize,
     key_mask: u32,
 }
@@ -27,7 +31,7 @@ impl<T> RandomTable<T> {
     /// Empty, with keys of `key_bits` bits.
     pub(crate) fn new(key_bits: u32) -> RandomTable<T> {
         let slots = std::iter::repeat_with(|| None).take(16).collect();
-        RandomTable { slots, len: 0, key_mask: u32::MAX >> (32 - key_bits.clamp(8, 32)) }
+        RandomTable { slots, strays: BTreeMap::new(), len: 0, key_mask: u32::MAX >> (32 - key_bits.clamp(8, 32)) }
     }
 
     #[inline]
@@ -56,7 +60,7 @@ impl<T> RandomTable<T> {
         loop {
             let key = random.next_u32() & self.key_mask;
             let at = self.place(key);
-            if self.slots[at].is_none() && !reserved(key) {
+            if self.slots[at].is_none() && !reserved(key) && !self.strays.contains_key(&key) {
                 self.slots[at] = Some((key, value(key)));
                 self.len += 1;
                 return Some(key);
@@ -64,28 +68,36 @@ impl<T> RandomTable<T> {
         }
     }
 
-    /// Stores a value under a key that was drawn elsewhere; `false` when it has no place.
+    /// Stores a value under a key that was drawn elsewhere; `false` when something else has it, or the keys run out.
     pub(crate) fn insert_as(&mut self, key: u32, value: T) -> bool {
         let key = key & self.key_mask;
-        while (self.len + 1) * 2 > self.slots.len() || self.slots[self.place(key)].is_some() {
-            // Two keys part at the latest where all their bits count.
-            if self.get(key).is_some() || self.slots.len() > self.key_mask as usize / 2 {
+        if self.get(key).is_some() {
+            return false;
+        }
+        if (self.len + 1) * 2 > self.slots.len() {
+            if self.slots.len() > self.key_mask as usize / 2 {
                 return false;
             }
             self.grow();
         }
-        let at = self.place(key);
-        self.slots[at] = Some((key, value));
+        self.put(key, value);
         self.len += 1;
         true
+    }
+
+    fn put(&mut self, key: u32, value: T) {
+        let at = self.place(key);
+        match &mut self.slots[at] {
+            slot @ None => *slot = Some((key, value)),
+            Some(_) => _ = self.strays.insert(key, value),
+        }
     }
 
     fn grow(&mut self) {
         let size = self.slots.len() * 2;
         let old = std::mem::replace(&mut self.slots, std::iter::repeat_with(|| None).take(size).collect());
-        for (key, value) in old.into_iter().flatten() {
-            let at = self.place(key);
-            self.slots[at] = Some((key, value));
+        for (key, value) in old.into_iter().flatten().chain(std::mem::take(&mut self.strays)) {
+            self.put(key, value);
         }
     }
 
@@ -94,7 +106,7 @@ impl<T> RandomTable<T> {
     pub(crate) fn get(&self, key: u32) -> Option<&T> {
         match &self.slots[self.place(key)] {
             Some((k, value)) if *k == key => Some(value),
-            _ => None,
+            _ => self.strays.get(&key),
         }
     }
 
@@ -103,7 +115,7 @@ impl<T> RandomTable<T> {
         let at = self.place(key);
         match &mut self.slots[at] {
             Some((k, value)) if *k == key => Some(value),
-            _ => None,
+            _ => self.strays.get_mut(&key),
         }
     }
 
@@ -117,19 +129,21 @@ impl<T> RandomTable<T> {
             }
             other => {
                 self.slots[at] = other;
-                None
+                let stray = self.strays.remove(&key);
+                self.len -= usize::from(stray.is_some());
+                stray
             }
         }
     }
 
-    /// All values, in the order of their places.
+    /// All values, in no order that means anything.
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
-        self.slots.iter().flatten().map(|(_, value)| value)
+        self.slots.iter().flatten().map(|(_, value)| value).chain(self.strays.values())
     }
 
     /// All values, to be changed.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.slots.iter_mut().flatten().map(|(_, value)| value)
+        self.slots.iter_mut().flatten().map(|(_, value)| value).chain(self.strays.values_mut())
     }
 }
 
@@ -153,5 +167,27 @@ mod tests {
         assert_eq!(table.get(keys[9] ^ 1 << 23), None, "a key that shares its place is another key");
         assert_eq!(table.remove(keys[9]), Some(9));
         assert_eq!((table.remove(keys[9]), table.get(keys[9]), table.len), (None, None, 4999));
+    }
+
+    /// A table that doubled until no two of them share a place would be as large as the square of their number.
+    #[test]
+    fn keys_that_were_drawn_elsewhere_make_a_table_no_larger_than_its_own() {
+        let mut state = 9u32;
+        let mut random = move || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state ^ state >> 13
+        };
+        let mut table = RandomTable::new(24);
+        let mut keys: Vec<u32> = (0..1000).map(|_| random() & 0xff_ffff).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert!(keys.iter().all(|&key| table.insert_as(key, key)));
+        assert!(!table.insert_as(keys[5], 0), "it is there");
+        assert_eq!((table.slots.len(), table.values().count()), (2048, keys.len()));
+        assert!(!table.strays.is_empty(), "some of a thousand share a place");
+        let own = table.insert(&mut random, |_| false, |key| key).unwrap();
+        assert!(keys.iter().chain([&own]).all(|&key| table.get(key) == Some(&key)));
+        assert!(keys.iter().all(|&key| table.get_mut(key).is_some() && table.remove(key) == Some(key)));
+        assert_eq!((table.len(), table.remove(keys[5])), (1, None));
     }
 }

@@ -4,18 +4,18 @@
 pub(crate) const MAX_QP_WR: u32 = 32_768;
 /// What the runtime is asked for, of a queue of which a program asks for so many work requests.
 ///
-/// A queue holds more than it is asked for: as many work requests again, rounded up to a power of two, are on their way to the NIC. Programs
-/// are told how many that is in all, and use one struct for many queues: what was told must not grow when it is asked for. So queues have
-/// few sizes, 2^n + 1, and who asks for what one of them holds in all, 3 · 2^n + 1, gets the same one.
+/// A queue holds more than it is asked for: as many work requests again are on their way to the NIC. Programs are told so, and use one struct
+/// for many queues: what was told must not grow when it is asked for. So they are told one less than there is room for; who asks for that,
+/// which is no round number, gets the same queue again.
 pub(crate) fn queue_size(asked: u32) -> u32 {
-    let sizes = (4..15).map(|n| (1 << n) + 1);
-    let fits = |&size: &u32| asked <= size || asked == held(size);
+    let sizes = (4..15).map(|n| 1 << n);
+    let fits = |&size: &u32| asked <= size || asked == told(2 * size);
     sizes.into_iter().find(fits).unwrap_or(MAX_QP_WR)
 }
 
-/// How many work requests a queue of this size holds in all.
-const fn held(size: u32) -> u32 {
-    size + size.next_power_of_two()
+/// What a program is told of a queue that holds so many work requests in all.
+pub(crate) fn told(held: u32) -> u32 {
+    (held - 1).min(MAX_QP_WR)
 }
 
 /// Bytes that a work request takes beside its elements, at most: in its ring, twice as long as the queue may be, and in the NIC.
@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn what_is_told_is_told_again_when_it_is_asked_for() {
-        let told = |asked| held(queue_size(asked)).min(MAX_QP_WR);
+        let told = |asked| told(2 * queue_size(asked));
         for asked in 1..=MAX_QP_WR {
             assert!(told(asked) >= asked, "{asked}");
             assert_eq!(told(told(asked)), told(asked), "{asked}");
@@ -41,6 +41,6 @@ mod tests {
         for asked in [1, 10, 16, 100, 128, 1000, 1024, 10_000, 16_384, MAX_QP_WR] {
             assert!(queue_size(asked) >= asked, "{asked}");
         }
-        assert_eq!((told(1), told(100), told(128)), (49, 385, 385));
+        assert_eq!((told(1), told(100), told(128)), (31, 255, 255));
     }
 }
