@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use softnic_cm::Route;
 use softnic_nic::transports::Event;
@@ -35,6 +35,9 @@ use crate::locked::lock;
 
 /// How soon to look again for what could not be done: a path whose next hop has not answered, a key that another region has.
 const LOOK: Duration = Duration::from_millis(1);
+/// How long the thread looks by itself after there was something to do. Verbs come in rows, and none of them is to pay for waking it: it would
+/// take the processor from whoever woke it, and the engine's lock.
+const ATTENTIVE: Duration = Duration::from_secs(1);
 
 /// What a NIC with a backup has beside its engines.
 pub(crate) struct Failover {
@@ -116,28 +119,36 @@ struct Service {
 impl Service {
     fn run(mut self, stop: &Stop) {
         let control = Arc::clone(&self.control);
+        let mut attentive_until = Instant::now();
         while !stop.is_told() {
-            // Before the look: what comes after it wakes.
-            control.wake.prepare_sleep();
-            let again = self.replay();
+            let now = Instant::now();
+            let attentive = now < attentive_until;
+            if !attentive {
+                // Before the look: what comes after it wakes.
+                control.wake.prepare_sleep();
+            }
+            let any = self.replay();
             let busy = self.attend();
             self.find_paths();
+            if any || busy || !self.paths.is_empty() {
+                attentive_until = now + ATTENTIVE;
+            }
             if !busy {
-                let soon = again || !self.paths.is_empty();
+                let soon = attentive || any || !self.paths.is_empty();
                 stop.wait(&control.wake, soon.then_some(LOOK));
             }
             control.wake.drain();
         }
     }
 
-    /// Does what is in the list; whether something is left.
+    /// Does what is in the list; whether there was anything.
     fn replay(&mut self) -> bool {
         let List { shadows, lines } = std::mem::take(&mut *lock(&self.control.list));
+        let any = !(shadows.is_empty() && lines.is_empty());
         for line in lines {
             self.say(&line);
         }
         let left: Vec<Shadow> = shadows.into_iter().filter_map(|shadow| self.make(shadow)).collect();
-        let any = !left.is_empty();
         // Behind what was recorded meanwhile: of what is left nothing else depends on the order.
         lock(&self.control.list).shadows.extend(left);
         any
