@@ -34,7 +34,7 @@ use crate::failover::list::{Control, List, Shadow};
 use crate::locked::lock;
 
 /// How soon to look again for what could not be done: a path whose next hop has not answered, a key that another region has.
-const LOOK: Duration = Duration::from_millis(1);
+const LOOK: Duration = Duration::from_micros(500);
 /// How long the thread looks by itself after there was something to do. Verbs come in rows, and none of them is to pay for waking it: it would
 /// take the processor from whoever woke it, and the engine's lock.
 const ATTENTIVE: Duration = Duration::from_secs(1);
@@ -128,7 +128,8 @@ impl Service {
                 control.wake.prepare_sleep();
             }
             let any = self.replay();
-            let busy = self.attend();
+            // Engines have other things to do than to be asked.
+            let busy = self.control.asked.swap(false, Ordering::AcqRel) && self.attend();
             self.find_paths();
             if any || busy || !self.paths.is_empty() {
                 attentive_until = now + ATTENTIVE;

@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use softnic_nic::Buffer;
@@ -38,6 +38,8 @@ pub(crate) enum Shadow {
 /// The list of what is to be done.
 pub(crate) struct Control {
     pub(crate) list: Mutex<List>,
+    /// An engine, or the store, has something to say.
+    pub(crate) asked: AtomicBool,
     pub(crate) wake: Wake,
     /// Who gets lines for people.
     pub(crate) lines: Option<LineSink>,
@@ -53,24 +55,25 @@ pub(crate) struct List {
 
 impl Control {
     pub(crate) fn new(lines: Option<LineSink>) -> io::Result<Arc<Control>> {
-        Ok(Arc::new(Control { list: Mutex::default(), wake: Wake::new()?, lines }))
+        Ok(Arc::new(Control { list: Mutex::default(), asked: AtomicBool::new(true), wake: Wake::new()?, lines }))
     }
 
     /// The backup is to have this, too.
     pub(crate) fn record(&self, shadow: Shadow) {
         lock(&self.list).shadows.push(shadow);
-        self.wake();
+        self.wake.wake_sleeper();
     }
 
     /// A line for people.
     pub(crate) fn say(&self, line: String) {
         lock(&self.list).lines.push(line);
-        self.wake();
+        self.wake.wake_sleeper();
     }
 
-    /// There is something to do.
+    /// An engine, or the store, has something to say.
     #[inline]
     pub(crate) fn wake(&self) {
+        self.asked.store(true, Ordering::Release);
         self.wake.wake_sleeper();
     }
 }
