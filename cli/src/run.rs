@@ -6,6 +6,7 @@ mod condition;
 mod devices;
 mod folder;
 pub(crate) mod library;
+mod mutual;
 mod summary;
 mod used;
 
@@ -19,6 +20,7 @@ use softnic_fault_injector::Spec;
 use softnic_nic::QpKind;
 use softnic_perf::say;
 use softnic_runtime::api::{Transport, parse_cc, read_key_file};
+use softnic_runtime::share::Share;
 
 use crate::backup::FailoverArgs;
 use crate::metrics::{Endpoint, EndpointAddress, page_of_nics};
@@ -46,6 +48,7 @@ const FAILED_BY_COUNTERS: u8 = 122;
   softnic run --dev afxdp:eth0 --transport lowar:32,1 -- ib_write_bw -d softnic0 10.0.0.2
   softnic run --dev afxdp:eth0 --cc dcqcn -- ib_write_bw -d softnic0 10.0.0.2
   softnic run --dev afxdp:eth0 --backup afxdp:eth1 -- ib_send_bw -d softnic0 10.0.0.2   # goes on by eth1 when eth0 fails
+  softnic run --dev afxdp:eth0 --dev afxdp:eth1 --backup mutual -- ./my_program       # uses both, each backs the other
   softnic run --dev afxdp:eth0 --auth /etc/softnic.key -- ib_write_bw -d softnic0 10.0.0.2
   softnic run --dev afxdp:eth0 --fault loss=1e-3 --pcap lossy.pcap -- ib_send_bw -d softnic0 10.0.0.2
   softnic run --dev mem --summary --fail-on 'retransmitted_packets>0' --fail-on 'retry_exceeded_err>0' -- ./my_test
@@ -62,7 +65,7 @@ pub(crate) struct Args {
     #[arg(long, short = 'd', value_name = "DEVICE")]
     dev: Vec<String>,
     /// The backup of a device, the n-th of the n-th --dev: RC connections go on by it when the device fails, or its network, and return
-    /// (SHIFT). Of mem: mem. Both ends need one; the program does not see it. A WRITE may be carried out twice: docs/failover.md says for
+    /// (SHIFT). Of mem: mem. Both ends need one; the program does not see it. `mutual`: of two devices each is the other's backup. A WRITE may be carried out twice: docs/failover.md says for
     /// which programs that is wrong
     #[arg(long, value_name = "DEVICE", help_heading = "Failover")]
     backup: Vec<String>,
@@ -108,7 +111,11 @@ pub(crate) struct Args {
 }
 
 /// What the library finds in its environment.
-struct Environment(Vec<(&'static str, OsString)>);
+struct Environment {
+    variables: Vec<(&'static str, OsString)>,
+    /// Interfaces that are shared with the program alone, as long as it runs.
+    _shares: Vec<Share>,
+}
 
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     match start(args, common) {
@@ -132,7 +139,7 @@ fn start(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let signals = child::Signals::block()?;
     let folder = PrivateFolder::with(&libraries)?;
     let mut command = Command::new(&args.program[0]);
-    command.args(&args.program[1..]).env(SEARCH_PATH, search_path(folder.path())).envs(environment.0);
+    command.args(&args.program[1..]).env(SEARCH_PATH, search_path(folder.path())).envs(environment.variables);
     command.env(FILES, folder.files());
     let counted = args.summary || !conditions.is_empty();
     if counted || endpoint.is_some() {
@@ -253,7 +260,11 @@ impl Environment {
         };
         devices.check(spec.as_ref(), ["--dev", "--fault"])?;
         set("SOFTNIC_FAULT", fault);
-        let backups = Backups::of(args)?;
+        let (devices, shares) = match Backups::are_mutual(args)? {
+            true => mutual::share(&devices)?,
+            false => (devices, Vec::new()),
+        };
+        let backups = Backups::of(args, &devices)?;
         backups.check(&devices)?;
         backups.variables().for_each(|(name, value)| set(name, value));
         set("SOFTNIC_DEV", Some(devices.joined()));
@@ -274,7 +285,7 @@ impl Environment {
         }
         // The library reads it itself.
         crate::log_level()?;
-        Ok(Environment(all))
+        Ok(Environment { variables: all, _shares: shares })
     }
 }
 

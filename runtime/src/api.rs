@@ -91,8 +91,8 @@ pub use context::{Context, ProtectionDomain, Running};
 pub use events::EventSink;
 pub use memory::{MemoryRegion, MemoryWindow};
 pub use open::{
-    BackupOptions, DeviceSpec, DeviceSpecError, LinkDown, OpenError, OpenOptions, OwnAddresses, Progress, SHM_MAC,
-    parse_backup, parse_failover, parse_kv, parse_probe,
+    BackupOptions, DeviceSpec, DeviceSpecError, LinkDown, MUTUAL, OpenError, OpenOptions, OwnAddresses, Progress,
+    SHM_MAC, mutual_backups, parse_backup, parse_failover, parse_kv, parse_probe,
 };
 pub use path::{PathError, PeerPath};
 pub use queue_pair::{Connection, MulticastError, Protection, QpFailover, QpOptions, QueuePair};

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use softnic_runtime::api::{
-    BackupOptions, Cc, DeviceSpec, FailoverTimes, Kv, LinkDown, LogLevel, OpenOptions, Secret, Transport, parse_backup,
-    parse_cc, parse_failover, parse_kv, parse_log_level, parse_probe, parse_rate, read_key_file,
+    BackupOptions, Cc, DeviceSpec, FailoverTimes, Kv, LinkDown, LogLevel, MUTUAL, OpenOptions, Secret, Transport,
+    mutual_backups, parse_backup, parse_cc, parse_failover, parse_kv, parse_log_level, parse_probe, parse_rate,
+    read_key_file,
 };
 
 /// What the environment says.
@@ -149,10 +150,13 @@ fn backups(devices: &[DeviceSpec]) -> Result<Vec<BackupOptions>, String> {
         Some(spec) => Some(spec.parse().map_err(|e| format!("SOFTNIC_BACKUP_FAULT: {e}"))?),
         None => None,
     };
-    let one = |name: &str| {
-        let device = parse_backup(name.trim()).map_err(|e| format!("SOFTNIC_BACKUP: {e}"))?;
-        Ok(BackupOptions { device, faults: faults.clone(), times, store: store.clone(), on_change: None })
-    };
+    let of_device =
+        |device| BackupOptions { device, faults: faults.clone(), times, store: store.clone(), on_change: None };
+    if names.trim() == MUTUAL {
+        let mutual = mutual_backups(devices).map_err(|e| format!("SOFTNIC_BACKUP: {e}"))?;
+        return Ok(mutual.into_iter().map(of_device).collect());
+    }
+    let one = |name: &str| parse_backup(name.trim()).map(of_device).map_err(|e| format!("SOFTNIC_BACKUP: {e}"));
     let names = names.split(';').filter(|name| !name.trim().is_empty());
     let backups = names.map(one).collect::<Result<Vec<_>, String>>()?;
     match backups.len() > devices.len() {

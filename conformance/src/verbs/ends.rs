@@ -120,6 +120,8 @@ pub(super) struct OnSoftnic {
     softnic: PathBuf,
     namespace: String,
     pub(super) device: String,
+    /// A second device, if it has one.
+    pub(super) second: Option<String>,
     /// The device's backup, if it has one.
     pub(super) backup: Option<String>,
     /// Faults on what it sends by its backup.
@@ -147,6 +149,7 @@ impl OnSoftnic {
             softnic: bench.softnic.clone(),
             namespace: space.name().into(),
             device: format!("afxdp:{interface}"),
+            second: None,
             backup: None,
             backup_fault: None,
             network: None,
@@ -183,6 +186,7 @@ impl OnSoftnic {
             command.args(["setpriv", "--bounding-set=-all", "--inh-caps=-all"]);
         }
         command.arg(&self.softnic).args(["run", "--dev", &self.device]);
+        command.args(self.second.iter().flat_map(|device| ["--dev", device]));
         command.args(self.backup.iter().flat_map(|backup| ["--backup", backup]));
         command.args(self.backup_fault.iter().flat_map(|fault| ["--backup-fault", fault]));
         if let Some(file) = &self.pcap {

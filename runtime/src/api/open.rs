@@ -21,7 +21,7 @@ use softnic_wire::{MacAddr, PathMtu};
 
 use follow::set_link;
 
-pub use backup::{BackupOptions, parse_backup, parse_failover, parse_kv, parse_probe};
+pub use backup::{BackupOptions, MUTUAL, mutual_backups, parse_backup, parse_failover, parse_kv, parse_probe};
 pub use spec::{DeviceSpec, DeviceSpecError, OwnAddresses};
 
 use super::company::Company;

@@ -33,7 +33,7 @@ const NAMES: [&str; 2] = ["server", "client"];
 
 /// Runs a scenario; what it says of rates.
 pub(super) fn run(scenario: &Scenario, bench: &Bench) -> Result<String, Error> {
-    let hosts = Hosts::new(bench, scenario.trouble.middle(), scenario.backups)?;
+    let hosts = Hosts::new(bench, scenario.trouble.middle(), scenario.backups, scenario.mutual)?;
     let mut course = Course { scenario, bench, hosts, launchers: [None; 2], ended: [None, None] };
     let done = course.take();
     // Whichever of them runs; what they print when they are ended counts for nothing.

@@ -32,7 +32,8 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    pub(super) fn new(bench: &Bench, between: Middle, backups: [bool; 2]) -> Result<Hosts, Error> {
+    /// Which of them has a backup, and whether that is a second device.
+    pub(super) fn new(bench: &Bench, between: Middle, backups: [bool; 2], mutual: bool) -> Result<Hosts, Error> {
         let spaces = [Space::new("shift-a")?, Space::new("shift-b")?];
         let middle = match between {
             Middle::Cable => None,
@@ -64,7 +65,12 @@ impl Hosts {
         let end = |n: usize, name: &str| {
             let mut end = OnSoftnic::new(bench, &spaces[n], name, &format!("10.79.2.{}", n + 1));
             end.device = format!("afxdp:{DEVICE}");
-            end.backup = backups[n].then(|| format!("afxdp:{BACKUP}"));
+            let second = format!("afxdp:{BACKUP}");
+            (end.second, end.backup) = match (backups[n], mutual) {
+                (true, true) => (Some(second), Some("mutual".into())),
+                (true, false) => (None, Some(second)),
+                (false, _) => (None, None),
+            };
             end
         };
         let ends = [end(0, "shift-server"), end(1, "shift-client")];

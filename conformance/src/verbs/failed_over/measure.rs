@@ -29,7 +29,7 @@ const LEAST: f64 = 0.99;
 /// One fallback of a connection of its own after the other: the distribution of what they took.
 pub(super) fn fallbacks(bench: &Bench, count: usize) -> Result<(), Error> {
     catch_interrupts();
-    let mut hosts = Hosts::new(bench, Middle::Cable, [true; 2])?;
+    let mut hosts = Hosts::new(bench, Middle::Cable, [true; 2], false)?;
     let mut took = Vec::new();
     for n in 1..=count {
         let report = perf(&mut hosts, bench, FALLBACK)?;
@@ -67,7 +67,7 @@ pub(super) fn cost(bench: &Bench) -> Result<(), Error> {
     let mut best = [[0f64; 2]; 2];
     for round in 1..=ROUNDS {
         for (with, column) in [(false, 0), (true, 1)] {
-            let mut hosts = Hosts::new(bench, Middle::Cable, [with; 2])?;
+            let mut hosts = Hosts::new(bench, Middle::Cable, [with; 2], false)?;
             let report = perf(&mut hosts, bench, COST)?;
             let of_perf = report["bw_avg_gbps"].as_f64().unwrap_or(0.0);
             let [server, client] = &mut hosts.ends;

@@ -38,6 +38,12 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             all.push(Scenario::new(endless(program, false), Trouble::Nic(whose, fault)));
         }
     }
+    // Two devices, of which each is the other's backup: their interfaces are shared.
+    for (program, trouble) in
+        PROGRAMS.into_iter().flat_map(|p| [(p, Trouble::Down(Whose::Initiator)), (p, Trouble::BothDeleted)])
+    {
+        all.push(Scenario { mutual: true, ..Scenario::new(endless(program, false), trouble) });
+    }
     // They wait long for their turns: an ACK timeout of a second.
     all.push(Scenario::new(
         case("ib_write_bw", "-q 1000 -s 1024 -t 4 -u 18 -D 1 --run_infinitely", Prints::OneRow, false),

@@ -120,6 +120,8 @@ pub(in crate::verbs) struct Scenario {
     pub(super) expected: Expected,
     /// Whether the server and the client are given a backup.
     pub(super) backups: [bool; 2],
+    /// Both have the backup's interface as a second device: each backs the other.
+    pub(super) mutual: bool,
 }
 
 impl Scenario {
@@ -130,11 +132,12 @@ impl Scenario {
             Trouble::Killed(..) => Expected::SurvivorEnds,
             _ => Expected::Returns,
         };
-        Scenario { case, trouble, expected, backups: [true; 2] }
+        Scenario { case, trouble, expected, backups: [true; 2], mutual: false }
     }
 
     pub(in crate::verbs) fn name(&self) -> String {
         let backups = match self.backups {
+            [true, true] if self.mutual => ", mutual",
             [true, true] => "",
             [false, true] => ", server without backup",
             [true, false] => ", client without backup",

@@ -15,7 +15,7 @@ use crate::failover::kv::Kv;
 use crate::failover::list::LineSink;
 use crate::neighbours::Neighbours;
 
-pub use words::{parse_backup, parse_failover, parse_kv, parse_probe};
+pub use words::{MUTUAL, mutual_backups, parse_backup, parse_failover, parse_kv, parse_probe};
 
 /// The backup of a NIC. Reliable connections without a shared receive queue, whose peer has a backup, too, go on there when the NIC, its link,
 /// its switch or the peer's NIC fails, and return when that is over.

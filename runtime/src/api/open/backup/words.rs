@@ -12,14 +12,35 @@ const SHORTEST_PROBE: Duration = Duration::from_millis(1);
 /// And at most: who waits longer does not want to return.
 const LONGEST_PROBE: Duration = Duration::from_secs(3600);
 
+/// Devices of a program that back each other, in pairs.
+pub const MUTUAL: &str = "mutual";
+
+/// The backups of devices that back each other: the first is the second's and the second the first's, and so on. A NIC and the backup of
+/// another one share each interface.
+///
+/// # Errors
+/// When they are no pairs, or one of them bears no second NIC.
+pub fn mutual_backups(devices: &[DeviceSpec]) -> Result<Vec<DeviceSpec>, String> {
+    let alone = |device: &&DeviceSpec| !matches!(device, DeviceSpec::Shared { .. });
+    match (devices.iter().find(alone), devices.len()) {
+        (Some(device), _) => {
+            Err(format!("`mutual` puts two NICs on each device, and {device} bears one: take shared:IF"))
+        }
+        (None, count) if count == 0 || count % 2 == 1 => {
+            Err(format!("`mutual` is for two devices that back each other, or for pairs of them: there is {count}"))
+        }
+        _ => Ok((0..devices.len()).map(|place| devices[place ^ 1].clone()).collect()),
+    }
+}
+
 /// The device of a backup.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn parse_backup(text: &str) -> Result<DeviceSpec, String> {
     match text {
-        "mutual" => {
-            Err("`mutual`, two devices of which each is the other's backup, is not there yet: name a device".into())
+        MUTUAL => {
+            Err("`mutual` stands alone, for a program with two devices of which each is the other's backup".into())
         }
         _ => text.parse::<DeviceSpec>().map_err(|e| e.to_string()),
     }
@@ -61,9 +82,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_yet_is_refused_and_named() {
+    fn devices_back_each_other_in_pairs_where_each_bears_two_nics() {
+        let of = |names: &[&str]| {
+            let devices: Vec<DeviceSpec> = names.iter().map(|name| name.parse().unwrap()).collect();
+            mutual_backups(&devices).map(|all| all.iter().map(DeviceSpec::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&["shared:a", "shared:b"]).unwrap(), ["shared:b", "shared:a"]);
+        let four = of(&["shared:a", "shared:b", "shared:c", "shared:d"]).unwrap();
+        assert_eq!(four, ["shared:b", "shared:a", "shared:d", "shared:c"]);
+        assert!(of(&["shared:a"]).unwrap_err().contains("there is 1"));
+        assert!(of(&[]).is_err() && of(&["shared:a", "shared:b", "shared:c"]).is_err());
+        assert!(of(&["shared:a", "afxdp:b"]).unwrap_err().contains("afxdp:b bears one"));
+        assert!(of(&["mem", "mem"]).is_err());
+    }
+
+    #[test]
+    fn what_there_is_not_is_refused_and_named() {
         assert_eq!(parse_backup("mem"), Ok(DeviceSpec::Mem));
-        assert!(parse_backup("mutual").unwrap_err().contains("not there yet"));
+        assert!(parse_backup("mutual").unwrap_err().contains("two devices"));
         assert!(matches!(parse_kv("redis://10.0.0.9:6379"), Ok(Kv::Redis(_))));
         assert_eq!((parse_kv("peer"), parse_failover("shift")), (Ok(Kv::Peer), Ok(())));
         assert!(parse_kv("etcd://x").is_err() && parse_failover("raid").is_err());
