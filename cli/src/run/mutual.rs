@@ -2,7 +2,7 @@
 
 use softnic_perf::say;
 use softnic_runtime::afxdp::CopyMode;
-use softnic_runtime::api::DeviceSpec;
+use softnic_runtime::api::{DeviceSpec, mutual_backups};
 use softnic_runtime::share::{Limits, Share, ShareOptions};
 
 use super::devices::Devices;
@@ -12,30 +12,41 @@ const CLIENTS: usize = 255;
 
 /// Shares the interfaces of `afxdp:` devices until what is returned is dropped; the devices are places on them then. Others stay as they are.
 pub(super) fn share(devices: &Devices) -> Result<(Devices, Vec<Share>), String> {
-    let (mut names, mut shares) = (Vec::new(), Vec::new());
-    for device in devices.specs() {
-        let DeviceSpec::AfXdp { interface, mode, queues, chunks } = device else {
-            names.push(device.to_string());
-            continue;
-        };
-        if *mode != CopyMode::Auto || chunks.is_some() {
-            return Err(format!(
-                "--backup mutual: {device}: an interface that is shared has neither mode= nor chunks="
-            ));
-        }
-        let options = ShareOptions {
-            interface: interface.clone(),
-            group: None,
-            mode: 0o600,
-            clients: CLIENTS,
-            clients_of_user: CLIENTS,
-            queues: queues.unwrap_or(1),
-            limits: Limits::default(),
-        };
-        let shared = Share::start(options).map_err(|e| e.to_string())?;
-        say!("softnic: sharing {} with the program: two NICs are on it", shared.description());
-        names.push(format!("shared:{interface}"));
-        shares.push(shared);
-    }
+    let places: Vec<DeviceSpec> = devices.specs().map(place_on).collect::<Result<_, _>>()?;
+    mutual_backups(&places).map_err(|e| format!("--backup: {e}"))?;
+    let shares = devices.specs().filter_map(|device| match device {
+        DeviceSpec::AfXdp { interface, queues, .. } => Some(share_one(interface, queues.unwrap_or(1))),
+        _ => None,
+    });
+    let shares = shares.collect::<Result<_, _>>()?;
+    let names: Vec<String> = places.iter().map(DeviceSpec::to_string).collect();
     Devices::parse(names.iter().map(String::as_str)).map(|devices| (devices, shares))
+}
+
+/// A device as it is when its interface is shared.
+fn place_on(device: &DeviceSpec) -> Result<DeviceSpec, String> {
+    match device {
+        DeviceSpec::AfXdp { interface, mode: CopyMode::Auto, chunks: None, .. } => {
+            Ok(DeviceSpec::Shared { interface: interface.clone() })
+        }
+        DeviceSpec::AfXdp { .. } => {
+            Err(format!("--backup mutual: {device}: an interface that is shared has neither mode= nor chunks="))
+        }
+        other => Ok(other.clone()),
+    }
+}
+
+fn share_one(interface: &str, queues: u32) -> Result<Share, String> {
+    let options = ShareOptions {
+        interface: interface.into(),
+        group: None,
+        mode: 0o600,
+        clients: CLIENTS,
+        clients_of_user: CLIENTS,
+        queues,
+        limits: Limits::default(),
+    };
+    let shared = Share::start(options).map_err(|e| e.to_string())?;
+    say!("softnic: sharing {} with the program: two NICs are on it", shared.description());
+    Ok(shared)
 }
