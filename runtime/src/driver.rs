@@ -31,6 +31,9 @@ const IDLE_ROUNDS: u32 = 16;
 /// The same while a timer is due soon, which is how soon.
 const NEAR_ROUNDS: u32 = 4;
 const NEAR: Duration = Duration::from_micros(200);
+/// Of so many rounds in a row with something to do one looks at all ports, and the others only at the one by which the last frame came: a port
+/// that stands by costs little.
+const STANDBY_ROUNDS: u32 = 8;
 /// The longest sleep of an idle loop: whoever waits for a condition looks at it at least this often.
 const NAP: Duration = Duration::from_millis(1);
 
@@ -93,6 +96,8 @@ pub struct Driver<N, I> {
     in_vain: bool,
     /// The place of the port by which the last frame came: the next one most likely does, too.
     latest: usize,
+    /// Rounds in a row that had something to do.
+    busy_rounds: u32,
     /// Where a frame lies that does not go to the wire, or that the capture needs in one piece.
     scratch: Box<[u8]>,
 }
@@ -147,6 +152,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             drained: true,
             in_vain: false,
             latest: 0,
+            busy_rounds: 0,
             scratch: vec![0; MAX_FRAME].into(),
         }
     }
@@ -273,7 +279,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     ///
     /// A loop that finds nothing to do only looks whether a frame came in, in most of its rounds: the clock alone is half of what a whole
     /// round takes. What comes in is stamped when it comes; a timer may be a few rounds late, and so may a frame that the backend
-    /// kept. Where there are several ports, such a round looks at the one by which the last frame came: a port that stands by costs little.
+    /// kept. Where there are several ports, such a round looks at the one by which the last frame came.
     ///
     /// `before` is called before each frame that comes in is looked at, and after it was there.
     pub(crate) fn step_after(
@@ -295,6 +301,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             self.ports.iter_mut().for_each(|port| port.neighbours.handle_timeout(begin));
         }
         let busy = self.round(begin, before)?;
+        self.busy_rounds = if busy { self.busy_rounds.wrapping_add(1) } else { 0 };
         self.short_rounds = if busy { 0 } else { self.idle_rounds(begin, due) };
         Ok(busy)
     }
@@ -336,9 +343,15 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     fn round(&mut self, begin: Instant, before: &mut dyn FnMut(&mut N, Instant)) -> Result<bool, DriverError> {
         let looped = self.loop_back(begin)?;
         let sent = self.transmit(begin, BURST)?;
-        let all = 0..=self.ports.len() - 1;
-        let received = self.receive(all, (!sent && !looped).then_some(begin), before)?;
+        let ports = if self.looks_at_all() { 0..=self.ports.len() - 1 } else { self.latest..=self.latest };
+        let received = self.receive(ports, (!sent && !looped).then_some(begin), before)?;
         Ok(received || looped || sent)
+    }
+
+    /// Whether this round has a look at ports that stand by.
+    #[inline]
+    fn looks_at_all(&self) -> bool {
+        self.busy_rounds.is_multiple_of(STANDBY_ROUNDS)
     }
 
     /// Sends what the Node has to send, as far as it goes without taking anything in; at most some hundred frames.
@@ -486,10 +499,14 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
 
     /// Sends a burst of at most `limit` frames by each port. A backend asks for frames only while it has room, so none is ever kept here.
     fn transmit(&mut self, now: Instant, limit: usize) -> Result<bool, DriverError> {
+        let looks_at_all = self.looks_at_all();
         let mut record = Recorder::new(&mut self.shown, self.epoch);
         let (node, scratch) = (&mut self.node, &mut self.scratch);
         let (mut any, mut all_drained) = (false, true);
         for DriverPort { number, io, neighbours } in &mut self.ports {
+            if !(looks_at_all || node.may_transmit(*number) || neighbours.may_transmit(0)) {
+                continue;
+            }
             let (mut bytes, mut drained) = (0, false);
             let mut next = |tx: &mut TxFrame<'_>| {
                 if bytes >= BURST_BYTES {

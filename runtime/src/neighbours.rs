@@ -73,6 +73,8 @@ pub struct Neighbours {
     mac: MacAddr,
     addresses: Vec<IpAddr>,
     known: BTreeMap<IpAddr, Neighbour>,
+    /// A question may be under way.
+    asking: bool,
     out: VecDeque<Vec<u8>>,
 }
 
@@ -92,7 +94,7 @@ impl Neighbours {
 
     /// Answers for these addresses and no others.
     pub(crate) fn answering(mac: MacAddr, addresses: Vec<IpAddr>) -> Neighbours {
-        Neighbours { mac, addresses, known: BTreeMap::new(), out: VecDeque::new() }
+        Neighbours { mac, addresses, known: BTreeMap::new(), asking: false, out: VecDeque::new() }
     }
 
     /// The MAC address of a neighbour; asks for it if that was not done yet. `None` while there is no answer yet.
@@ -102,6 +104,7 @@ impl Neighbours {
                 let mac = *mac;
                 if question.is_none() && now >= *since + FRESH {
                     *question = Some(Question { tries: 0, next: now });
+                    self.asking = true;
                     self.handle_timeout(now);
                 }
                 Ok(Some(mac))
@@ -115,6 +118,7 @@ impl Neighbours {
             None => {
                 self.source_for(address).ok_or(NeighbourError::NoSource(address))?;
                 self.known.insert(address, Neighbour::Asked(Question { tries: 0, next: now }));
+                self.asking = true;
                 self.handle_timeout(now);
                 Ok(None)
             }
@@ -155,6 +159,7 @@ impl Neighbours {
             && neighbour.question().is_some()
         {
             *neighbour = Neighbour::Known(mac, now, None);
+            self.asking = self.known.values_mut().any(|neighbour| neighbour.question().is_some());
         }
     }
 
@@ -263,7 +268,26 @@ impl Node for Neighbours {
         std::iter::from_fn(|| self.out.pop_front()).any(|frame| tx.put_frame(&frame).is_ok())
     }
 
+    #[inline]
+    fn may_transmit(&self, _port: usize) -> bool {
+        !self.out.is_empty()
+    }
+
+    #[inline]
     fn poll_timeout(&self) -> Option<Instant> {
+        // Asked for in each round of a loop.
+        if self.asking { self.next_question() } else { None }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.ask(now);
+        self.asking = self.known.values_mut().any(|neighbour| neighbour.question().is_some());
+    }
+}
+
+impl Neighbours {
+    /// When the next question is to be asked.
+    fn next_question(&self) -> Option<Instant> {
         let asked = self.known.values().filter_map(|n| match n {
             Neighbour::Asked(q) | Neighbour::Known(_, _, Some(q)) => Some(q.next),
             Neighbour::Known(_, _, None) | Neighbour::Silent => None,
@@ -271,7 +295,8 @@ impl Node for Neighbours {
         asked.min()
     }
 
-    fn handle_timeout(&mut self, now: Instant) {
+    /// Asks what is to be asked now.
+    fn ask(&mut self, now: Instant) {
         let mut ask = Vec::new();
         // A question that there is no room for is not asked, and is no try.
         let room = QUEUE.saturating_sub(self.out.len());

@@ -201,7 +201,13 @@ impl DualNic {
     }
 
     /// The next event for the program: those of the default NIC, without what failover takes care of.
+    #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
+        let any = self.nic.has_news() || self.backup.as_ref().is_some_and(|backup| !backup.events.is_empty());
+        if any { self.next_event() } else { None }
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
         let Some(backup) = &mut self.backup else { return self.nic.poll_event() };
         while let Some(event) = self.nic.poll_event() {
             backup.take_event(Side::Default, event);

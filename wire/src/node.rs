@@ -18,6 +18,11 @@ pub trait Node {
     /// another to send: a driver is done when it asked them all and none had anything.
     fn poll_transmit(&mut self, now: Instant, port: usize, tx: &mut TxFrame<'_>) -> bool;
 
+    /// Whether [`Node::poll_transmit`] may have a frame for `port`: a driver of several ports need not ask for those that certainly have none.
+    fn may_transmit(&self, _port: usize) -> bool {
+        true
+    }
+
     /// When [`Node::handle_timeout`] wants to be called; it may turn out to be too early, never too late.
     fn poll_timeout(&self) -> Option<Instant>;
 

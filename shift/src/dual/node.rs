@@ -61,6 +61,16 @@ impl Node for DualNic {
         }
     }
 
+    #[inline]
+    fn may_transmit(&self, port: usize) -> bool {
+        match &self.backup {
+            Some(backup) if port == DualNic::BACKUP => {
+                backup.due || self.nic.has_news() || backup.nic.may_send(Nic::WIRE)
+            }
+            _ => true,
+        }
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         let Some(backup) = &self.backup else { return self.nic.poll_timeout() };
         [self.nic.poll_timeout(), backup.nic.poll_timeout(), backup.agenda.poll_timeout()].into_iter().flatten().min()
