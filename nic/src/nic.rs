@@ -351,7 +351,7 @@ impl Nic {
         self.shared.events.pop_front()
     }
 
-    /// Whether anybody has asked to send by a port: where nobody has, [`Node::poll_transmit`] has nothing.
+    /// Whether anybody has asked to send by a port: where nobody has, [`softnic_wire::Node::poll_transmit`] has nothing.
     #[inline]
     pub fn may_send(&self, port: usize) -> bool {
         let Turns { ready, mads, .. } = &self.turns[port];

@@ -4,18 +4,18 @@
 pub(crate) const MAX_QP_WR: u32 = 32_768;
 /// What the runtime is asked for, of a queue of which a program asks for so many work requests.
 ///
-/// A queue holds more than it is asked for: as many work requests again are on their way to the NIC. Programs are told so, and use one struct
-/// for many queues: what was told must not grow when it is asked for. So they are told one less than there is room for; who asks for that,
-/// which is no round number, gets the same queue again.
+/// A queue holds more than it is asked for: as many work requests again, and one more, are on their way to the NIC. Programs are told how many
+/// that is in all, and use one struct for many queues: what was told must not grow when it is asked for. So queues have few sizes, 2^n - 1,
+/// which is also what a ring of 2^n places is for, and who asks for what one of them holds in all, 2^(n+1) - 1, gets the same one.
 pub(crate) fn queue_size(asked: u32) -> u32 {
-    let sizes = (4..15).map(|n| 1 << n);
-    let fits = |&size: &u32| asked <= size || asked == told(2 * size);
+    let sizes = (4..16).map(|n| (1 << n) - 1);
+    let fits = |&size: &u32| asked <= size + 1 || asked == held(size);
     sizes.into_iter().find(fits).unwrap_or(MAX_QP_WR)
 }
 
-/// What a program is told of a queue that holds so many work requests in all.
-pub(crate) fn told(held: u32) -> u32 {
-    (held - 1).min(MAX_QP_WR)
+/// How many work requests a queue of this size holds in all.
+const fn held(size: u32) -> u32 {
+    size + size.next_power_of_two()
 }
 
 /// Bytes that a work request takes beside its elements, at most: in its ring, twice as long as the queue may be, and in the NIC.
@@ -31,15 +31,16 @@ mod tests {
 
     #[test]
     fn what_is_told_is_told_again_when_it_is_asked_for() {
-        let told = |asked| told(2 * queue_size(asked));
+        let told = |asked| held(queue_size(asked)).min(MAX_QP_WR);
         for asked in 1..=MAX_QP_WR {
             assert!(told(asked) >= asked, "{asked}");
             assert_eq!(told(told(asked)), told(asked), "{asked}");
-            assert!(queue_size(asked) <= MAX_QP_WR);
+            let places = queue_size(asked).next_power_of_two();
+            assert!(places <= asked.next_power_of_two().max(16), "{asked} take {places} places");
         }
-        // The NIC itself holds as many as were asked for, whatever round number that is.
+        // The NIC itself holds as many as were asked for, whatever round number that is, or all but one.
         for asked in [1, 10, 16, 100, 128, 1000, 1024, 10_000, 16_384, MAX_QP_WR] {
-            assert!(queue_size(asked) >= asked, "{asked}");
+            assert!(queue_size(asked) + 1 >= asked, "{asked}");
         }
         assert_eq!((told(1), told(100), told(128)), (31, 255, 255));
     }

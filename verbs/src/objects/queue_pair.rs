@@ -13,7 +13,7 @@ use crate::codes::state_code;
 use crate::environment::environment;
 use crate::errno::Errno;
 use crate::fork::Generation;
-use crate::limits::{MAX_QP_WR, WORK_REQUEST, queue_size, told};
+use crate::limits::{MAX_QP_WR, WORK_REQUEST, queue_size};
 use crate::objects::building::Builder;
 use crate::objects::completion_queue::Cq;
 use crate::objects::context::{ContextPtr, Kind, Retire};
@@ -199,8 +199,8 @@ pub(crate) fn make(request: Request<'_>, table: BuilderTable) -> Result<Box<Qp>,
     let qp = pd.ours.domain.create_qp(&options)?;
     // A queue that was not asked for has no length.
     let (sends, receives) = qp.depths();
-    cap.max_send_wr = if cap.max_send_wr == 0 { 0 } else { told(sends) };
-    cap.max_recv_wr = if cap.max_recv_wr == 0 { 0 } else { told(receives) };
+    cap.max_send_wr = if cap.max_send_wr == 0 { 0 } else { sends.min(MAX_QP_WR) };
+    cap.max_recv_wr = if cap.max_recv_wr == 0 { 0 } else { receives.min(MAX_QP_WR) };
     pd.ours.users.add();
     send.ours.users.add();
     recv.ours.users.add();

@@ -6,7 +6,7 @@ use crate::abi::*;
 use crate::c_result::{check_memory, pointer, status};
 use crate::errno::Errno;
 use crate::fork::Generation;
-use crate::limits::{MAX_QP_WR, WORK_REQUEST, queue_size, told};
+use crate::limits::{MAX_QP_WR, WORK_REQUEST, queue_size};
 use crate::objects::context::ContextPtr;
 use crate::objects::domain::Pd;
 use crate::objects::event_queue::{Subject, Unacknowledged};
@@ -58,7 +58,7 @@ fn make(pd: Pointer<Pd>, srq_context: *mut c_void, attr: &mut ibv_srq_attr) -> R
     attr.max_sge = attr.max_sge.max(1);
     check_memory(queue_size(attr.max_wr) as usize, WORK_REQUEST + attr.max_sge as usize * size_of::<ibv_sge>())?;
     let queue = pd.ours.domain.create_srq(queue_size(attr.max_wr), attr.max_sge)?;
-    attr.max_wr = told(queue.depth());
+    attr.max_wr = queue.depth().min(MAX_QP_WR);
     pd.ours.users.add();
     let base = ibv_srq {
         context: pd.base.context,
