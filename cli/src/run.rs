@@ -65,8 +65,8 @@ pub(crate) struct Args {
     #[arg(long, short = 'd', value_name = "DEVICE")]
     dev: Vec<String>,
     /// The backup of a device, the n-th of the n-th --dev: RC connections go on by it when the device fails, or its network, and return
-    /// (SHIFT). Of mem: mem. Both ends need one; the program does not see it. `mutual`: of two devices each is the other's backup. A WRITE may be carried out twice: docs/failover.md says for
-    /// which programs that is wrong
+    /// (SHIFT). Of mem: mem. Both ends need one; the program does not see it. `mutual`: of two devices each is the other's backup. A WRITE may
+    /// be carried out twice: docs/failover.md says for which programs that is wrong
     #[arg(long, value_name = "DEVICE", help_heading = "Failover")]
     backup: Vec<String>,
     #[command(flatten)]

@@ -151,13 +151,16 @@ impl<T> RandomTable<T> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn keys_survive_growth_and_removal() {
-        let mut state = 7u32;
-        let mut random = move || {
+    fn random_from(mut state: u32) -> impl FnMut() -> u32 + Send {
+        move || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             state ^ state >> 13
-        };
+        }
+    }
+
+    #[test]
+    fn keys_survive_growth_and_removal() {
+        let mut random = random_from(7);
         let mut table = RandomTable::new(24);
         let keys: Vec<u32> = (0..5000).map(|i| table.insert(&mut random, |k| k < 2, |_| i).unwrap()).collect();
         assert!(keys.iter().all(|&k| (2..1 << 24).contains(&k)));
@@ -172,11 +175,7 @@ mod tests {
     /// A table that doubled until no two of them share a place would be as large as the square of their number.
     #[test]
     fn keys_that_were_drawn_elsewhere_make_a_table_no_larger_than_its_own() {
-        let mut state = 9u32;
-        let mut random = move || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            state ^ state >> 13
-        };
+        let mut random = random_from(9);
         let mut table = RandomTable::new(24);
         let mut keys: Vec<u32> = (0..1000).map(|_| random() & 0xff_ffff).collect();
         keys.sort_unstable();

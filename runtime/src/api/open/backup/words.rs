@@ -27,7 +27,7 @@ pub fn mutual_backups(devices: &[DeviceSpec]) -> Result<Vec<DeviceSpec>, String>
             Err(format!("`mutual` puts two NICs on each device, and {device} bears one: take shared:IF"))
         }
         (None, count) if count == 0 || count % 2 == 1 => {
-            Err(format!("`mutual` is for two devices that back each other, or for pairs of them: there is {count}"))
+            Err(format!("`mutual` is for two devices that back each other, or for pairs of them, and not for {count}"))
         }
         _ => Ok((0..devices.len()).map(|place| devices[place ^ 1].clone()).collect()),
     }
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(of(&["shared:a", "shared:b"]).unwrap(), ["shared:b", "shared:a"]);
         let four = of(&["shared:a", "shared:b", "shared:c", "shared:d"]).unwrap();
         assert_eq!(four, ["shared:b", "shared:a", "shared:d", "shared:c"]);
-        assert!(of(&["shared:a"]).unwrap_err().contains("there is 1"));
+        assert!(of(&["shared:a"]).unwrap_err().contains("not for 1"));
         assert!(of(&[]).is_err() && of(&["shared:a", "shared:b", "shared:c"]).is_err());
         assert!(of(&["shared:a", "afxdp:b"]).unwrap_err().contains("afxdp:b bears one"));
         assert!(of(&["mem", "mem"]).is_err());
