@@ -225,6 +225,11 @@ impl World {
 
     /// Writes a block into the host's control memory by the backup; with an immediate that wakes it, or without.
     pub(crate) fn write_block(&mut self, block: &[u8; Status::LEN], wake: bool) {
+        self.post_block(block, wake);
+        self.carry();
+    }
+
+    fn post_block(&mut self, block: &[u8; Status::LEN], wake: bool) {
         self.memory[1].write_at(0, block);
         let told = self.hello.and_then(|hello| hello.backup).expect("a backup");
         let (remote_addr, rkey) = (told.control_addr, told.control_keys[1]);
@@ -236,13 +241,18 @@ impl World {
         let (data, flags) = (Data::Gather(&sges), SendFlags::default());
         let wr = SendWr { wr_id: 0, op, data, flags, best_effort: None, to: None };
         self.liar[1].post_send(self.now, self.backup_qpn, &wr).unwrap();
-        self.carry();
     }
 
     pub(crate) fn write_status(&mut self, status: &Status) {
+        self.post_status(status);
+        self.carry();
+    }
+
+    /// The same, and it is still to be carried.
+    pub(crate) fn post_status(&mut self, status: &Status) {
         let mut block = [0; Status::LEN];
         status.emit(&self.secret(), &mut block);
-        self.write_block(&block, true);
+        self.post_block(&block, true);
     }
 
     /// The host's program posts a receive.
@@ -282,40 +292,50 @@ impl World {
 
     /// Carries frames until nobody has any.
     pub(crate) fn carry(&mut self) {
-        let mut room = [0; 2048];
         loop {
             let mut any = false;
             for side in [0, 1] {
-                let port = [Nic::WIRE, DualNic::BACKUP][side];
-                loop {
-                    let mut tx = TxFrame::new(&mut room);
-                    if !self.host.poll_transmit(self.now, port, &mut tx) {
-                        break;
-                    }
-                    any = true;
-                    let (head, tail) = tx.segments();
-                    let mut frame = [head, tail].concat();
-                    if !self.cut[side] {
-                        self.liar[side].handle_frame(self.now, Nic::WIRE, &mut frame);
-                    }
-                }
-                loop {
-                    let mut tx = TxFrame::new(&mut room);
-                    if !self.liar[side].poll_transmit(self.now, Nic::WIRE, &mut tx) {
-                        break;
-                    }
-                    any = true;
-                    let (head, tail) = tx.segments();
-                    let mut frame = [head, tail].concat();
-                    if !self.cut[side] {
-                        self.host.handle_frame(self.now, port, &mut frame);
-                    }
-                }
+                any |= self.carry_to_liar(side);
+                any |= self.carry_to_host(side);
                 self.listen(side);
             }
             self.attend();
             if !any {
                 return;
+            }
+        }
+    }
+
+    /// Carries what the host sends by a side; whether there was anything.
+    fn carry_to_liar(&mut self, side: usize) -> bool {
+        let (mut room, mut any) = ([0; 2048], false);
+        loop {
+            let mut tx = TxFrame::new(&mut room);
+            if !self.host.poll_transmit(self.now, [Nic::WIRE, DualNic::BACKUP][side], &mut tx) {
+                return any;
+            }
+            any = true;
+            let (head, tail) = tx.segments();
+            let mut frame = [head, tail].concat();
+            if !self.cut[side] {
+                self.liar[side].handle_frame(self.now, Nic::WIRE, &mut frame);
+            }
+        }
+    }
+
+    /// Carries what the liar sends by a side; whether there was anything.
+    pub(crate) fn carry_to_host(&mut self, side: usize) -> bool {
+        let (mut room, mut any) = ([0; 2048], false);
+        loop {
+            let mut tx = TxFrame::new(&mut room);
+            if !self.liar[side].poll_transmit(self.now, Nic::WIRE, &mut tx) {
+                return any;
+            }
+            any = true;
+            let (head, tail) = tx.segments();
+            let mut frame = [head, tail].concat();
+            if !self.cut[side] {
+                self.host.handle_frame(self.now, [Nic::WIRE, DualNic::BACKUP][side], &mut frame);
             }
         }
     }

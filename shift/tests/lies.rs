@@ -1,7 +1,9 @@
 //! Peers whose statuses or keys cannot be right, or that say nothing: errors, in order and once, and nothing worse.
 
+use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{SendOp, Status as WcStatus, WcOpcode};
 use softnic_shift::{Notice, Reason, Refusal};
+use softnic_wire::Node;
 use softnic_wire::failover::{Phase, RegionAnswer, Side, Status};
 use softnic_wire::mad::Status as MadStatus;
 use softnic_wire::mad::failover::{RegionQuery, VERSION};
@@ -100,6 +102,24 @@ fn a_peer_whose_nic_acknowledges_and_whose_software_is_silent_ends_it_after_the_
     world.pass(5 * MS);
     assert!(world.now - begun <= ANSWER);
     assert_failed(&mut world, Refusal::Silence);
+}
+
+#[test]
+fn a_status_that_comes_between_running_out_of_retries_and_the_look_at_it_finds_the_work_in_place() {
+    let mut world = World::met();
+    world.cut[0] = true;
+    world.post(1, SendOp::Write { remote_addr: world.memory[1].addr(), rkey: world.liar_keys()[0] });
+    while world.host.nic.qp_state(world.qpns[0]) != Some(QpState::Error) {
+        world.carry();
+        world.now = world.host.nic.poll_timeout().unwrap();
+        // The default's alone: nobody has looked at what follows.
+        world.host.nic.handle_timeout(world.now);
+    }
+    world.post_status(&world.status());
+    world.carry_to_host(1);
+    world.carry();
+    assert_eq!(world.completions(), []);
+    assert_eq!(world.host.machine(world.qpns[0]).unwrap().phase(), Phase::Fallback, "{:?}", world.notices);
 }
 
 #[test]

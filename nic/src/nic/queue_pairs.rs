@@ -266,6 +266,12 @@ impl Nic {
         Some(self.slot_of(qpn)?.endpoint.qp.state())
     }
 
+    /// Whether a queue pair is in the error state and has not merely halted: its work is flushed.
+    pub fn has_failed(&self, qpn: Qpn) -> bool {
+        self.slot_of(qpn)
+            .is_some_and(|slot| slot.endpoint.qp.state() == QpState::Error && !slot.endpoint.qp.is_halted())
+    }
+
     /// What the requests of a queue pair are sent by that offers an extension; `None` for others.
     pub fn choice(&self, qpn: Qpn) -> Option<Choice> {
         self.slot_of(qpn)?.endpoint.choice()

@@ -164,7 +164,7 @@ impl Backup {
     /// The port of a side is down. A queue pair that had an error of its own before has nothing to go on with.
     fn lose_port(&mut self, nic: &Nic, now: Instant, at: usize, side: Side) {
         let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
-        match nic.qp_state(plain.qpn) == Some(QpState::Error) && !guard.halted[0] {
+        match nic.has_failed(plain.qpn) && !guard.halted[0] {
             true => guard.machine.fail(Refusal::Peer),
             false => guard.machine.on_failure(now, side, Reason::Port),
         }
@@ -275,8 +275,9 @@ impl Backup {
         // What nobody with the connection's secret wrote is as nothing.
         let Ok(Some(status)) = Status::parse(&guard.peer_status(), &guard.secrets[1]) else { return };
         let begins = status.epoch > guard.machine.epoch();
-        if begins && nic.qp_state(plain.qpn) == Some(QpState::Error) && !guard.halted[0] {
-            // Our end had an error of its own: there is nothing to go on with.
+        if begins && nic.has_failed(plain.qpn) && !guard.halted[0] {
+            // Our end had an error of its own: there is nothing to go on with. One that has just halted, and whose event has not had its
+            // turn, has everything.
             guard.machine.fail(Refusal::Peer);
             return self.perform(nic, now, at);
         }
