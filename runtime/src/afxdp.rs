@@ -18,6 +18,7 @@ mod mode;
 mod patience;
 mod program;
 mod queue;
+mod registered;
 mod rings;
 mod socket;
 mod umem;
@@ -147,6 +148,6 @@ impl AfXdp {
     pub fn check(interface: &str) -> Result<(), AfXdpError> {
         Device::find(interface)?;
         Attachment::check()?;
-        queue::open_socket().map(|_| ())
+        registered::open_socket().map(|_| ())
     }
 }

@@ -8,7 +8,7 @@ use super::bind::bind;
 use super::device::Device;
 use super::error::AfXdpError;
 use super::mode::CopyMode;
-use super::queue::{RINGS, open_socket, ring_size};
+use super::registered::{RINGS, open_socket, ring_size};
 use super::umem::{CHUNK, Umem};
 use crate::bpf::XskMap;
 

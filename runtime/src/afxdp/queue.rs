@@ -14,10 +14,11 @@ use super::bind::bind;
 use super::device::Device;
 use super::error::AfXdpError;
 use super::handed::{Handed, Shape};
+use super::registered::{RINGS, register, ring_size};
 use super::rings::{CompletionRing, FillRing, Piece, RxRing, TxRing};
 use super::socket::{Kick, Socket};
 use super::umem::{CHUNK, Chunk, Umem};
-use super::{CopyMode, FEW_RX_CHUNKS, MIN_CHUNKS, Options, Statistics, drivers};
+use super::{CopyMode, Options, Statistics, drivers};
 use crate::io::{MAX_FRAME, PacketIo, sleep_on};
 
 /// Bytes that the kernel leaves free before a frame in its chunk.
@@ -30,10 +31,10 @@ const ETHERNET: usize = 14;
 const TAGS: usize = 8;
 /// How often to look when the kernel had no room for a frame: no event says that it has again.
 const RETRY: Duration = Duration::from_micros(100);
+/// How soon to look again whether the driver waits for chunks that it was given: a sleep hears of frames, and none comes while it waits.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// Bytes of a frame that are fetched at once.
 const FIRST_LINES: usize = 256;
-/// What fails where rings are not made.
-pub(super) const RINGS: &str = "make the rings of an AF_XDP socket";
 /// Kicks in one go, so that a device that loses everything cannot keep us.
 const MAX_KICKS: u32 = 64;
 
@@ -84,37 +85,6 @@ struct Counted {
 /// Whether frames of the device may be longer than what a chunk has room for.
 pub(super) fn needs_two_chunks(device: &Device) -> bool {
     device.mtu + ETHERNET + TAGS > CHUNK - HEADROOM
-}
-
-/// The size of a ring for so many chunks.
-pub(super) fn ring_size(chunks: u32) -> u32 {
-    chunks.clamp(MIN_CHUNKS, 1 << 20).next_power_of_two()
-}
-
-/// A socket that is bound to nothing yet.
-pub(super) fn open_socket() -> Result<Socket, AfXdpError> {
-    Socket::new().map_err(|e| match e.raw_os_error() {
-        Some(libc::EAFNOSUPPORT) => AfXdpError::NoAfXdp,
-        _ => AfXdpError::new("open an AF_XDP socket", e),
-    })
-}
-
-/// A socket with its memory: with fewer chunks for frames that come in where the limit of locked memory does not let so many be.
-fn register(mut rx_size: u32, tx_size: u32) -> Result<(Socket, Umem, Vec<Chunk>, u32), AfXdpError> {
-    loop {
-        let socket = open_socket()?;
-        let (umem, free) = Umem::new(rx_size + tx_size).map_err(AfXdpError::when("get memory for frames"))?;
-        match socket.register(&umem) {
-            Ok(()) => return Ok((socket, umem, free, rx_size)),
-            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOBUFS | libc::EPERM)) => {
-                if rx_size <= FEW_RX_CHUNKS {
-                    return Err(AfXdpError::LockedMemory { kib: umem.memory().len() >> 10 });
-                }
-                rx_size /= 2;
-            }
-            Err(e) => return Err(AfXdpError::new("register memory for frames", e)),
-        }
-    }
 }
 
 impl AfXdp {
@@ -169,8 +139,11 @@ impl AfXdp {
         let completions = CompletionRing::new(socket.as_fd(), &offsets, tx_chunks).map_err(&rings)?;
         // In the order of their addresses: so a frame of two chunks mostly gets neighbours.
         free.drain(..rx_chunks as usize).for_each(|chunk| fill.push(chunk));
-        fill.publish();
+        let is_waited_for = fill.publish();
         let (multi_buffer, fragments) = bind(&socket)?;
+        if is_waited_for {
+            socket.wake_receiver();
+        }
         let zero_copy = socket.zero_copy().map_err(AfXdpError::when("ask for the mode of an AF_XDP socket"))?;
         let longest = max_frame.max(MAX_FRAME);
         let room = match (multi_buffer, fragments) {
@@ -470,9 +443,17 @@ impl PacketIo for AfXdp {
         all
     }
 
+    fn prepare_sleep(&mut self) -> bool {
+        self.fill.nap_begins();
+        true
+    }
+
     /// What the kernel had no room for is tried again, although nothing says when there is some.
     fn due_in(&self) -> Option<Duration> {
-        (self.starved || self.unsent > 0).then_some(RETRY)
+        match self.starved || self.unsent > 0 {
+            true => Some(RETRY),
+            false => (self.zero_copy && self.fill.may_be_waited_for()).then_some(LOOK_AGAIN),
+        }
     }
 
     fn unsent(&self) -> usize {

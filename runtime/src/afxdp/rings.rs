@@ -156,32 +156,67 @@ impl<T: Copy> Consumer<T> {
     }
 }
 
+/// Naps after chunks were published that are short: the driver may go to sleep over them a moment later, and no event says so. The count
+/// goes down when a nap begins, before its length is asked for.
+const SHORT_NAPS: u32 = 2;
+
 /// Chunks that the kernel may write frames into.
 #[derive(Debug)]
-pub(super) struct FillRing(Producer<u64>);
+pub(super) struct FillRing {
+    producer: Producer<u64>,
+    /// Whether the kernel was woken since chunks were published last. Its flag stays when there is nothing to wake it for, as while all places
+    /// of the NIC are taken: without this an idle loop would be nothing but system calls.
+    woken: bool,
+    /// Short naps that are left.
+    naps: u32,
+}
 
 impl FillRing {
     /// Maps the ring of a socket.
     pub(super) fn new(socket: BorrowedFd<'_>, offsets: &libc::xdp_mmap_offsets, size: u32) -> io::Result<FillRing> {
         let at = libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t;
-        Ring::new(socket, at, &offsets.fr, size).map(|ring| FillRing(Producer::new(ring)))
+        Ring::new(socket, at, &offsets.fr, size).map(FillRing::over)
+    }
+
+    fn over(ring: Ring<u64>) -> FillRing {
+        FillRing { producer: Producer::new(ring), woken: false, naps: 0 }
     }
 
     /// Gives a chunk to the kernel, once it is published.
     pub(super) fn push(&mut self, chunk: Chunk) {
-        self.0.push(chunk.address());
+        self.producer.push(chunk.address());
     }
 
-    /// The kernel may have all that was pushed. Says whether it wants to be woken for that.
+    /// The kernel may have all that was pushed. Says whether it is to be woken for that, which the caller does.
     pub(super) fn publish(&mut self) -> bool {
-        self.0.publish();
-        self.0.ring.needs_wakeup()
+        self.producer.publish();
+        self.woken = self.producer.ring.needs_wakeup();
+        self.naps = SHORT_NAPS + 1;
+        self.woken
     }
 
-    /// Whether chunks lie in the ring that the kernel does not take before it is woken. Where it has taken all, it asks to be woken for
-    /// more, but there are none.
-    pub(super) fn is_waited_for(&self) -> bool {
-        self.0.ring.asks_for_wakeup() && self.0.ring.consumer().load(Ordering::Relaxed) != self.0.written
+    /// Whether chunks lie in the ring that the kernel does not take before it is woken, which the caller does: it is told once for all that
+    /// were published together. Where the kernel has taken all, it asks to be woken for more, but there are none.
+    pub(super) fn is_waited_for(&mut self) -> bool {
+        let waited_for = !self.woken && self.producer.ring.asks_for_wakeup() && !self.is_empty();
+        self.woken |= waited_for;
+        waited_for
+    }
+
+    /// Whoever looks at the ring is about to sleep.
+    pub(super) fn nap_begins(&mut self) {
+        self.naps = self.naps.saturating_sub(1);
+    }
+
+    /// Whether the kernel may still go to sleep over chunks that it has not taken: somebody must look again soon.
+    pub(super) fn may_be_waited_for(&self) -> bool {
+        self.naps > 0 && !self.woken && !self.is_empty()
+    }
+
+    /// Whether the kernel has taken all.
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.producer.ring.consumer().load(Ordering::Relaxed) == self.producer.written
     }
 }
 
@@ -323,18 +358,62 @@ mod tests {
         }
     }
 
+    /// The kernel asks to be woken, or does not.
+    fn ask(fill: &FillRing, flag: u32) {
+        // SAFETY: the flags are in the mapping of the ring.
+        unsafe { fill.producer.ring.flags.as_ref() }.store(flag, Ordering::Relaxed);
+    }
+
     #[test]
     fn a_driver_that_went_to_sleep_over_a_full_fill_ring_is_seen() {
-        let mut fill = FillRing(Producer::new(ring(4, 0)));
-        // SAFETY: the flags are in the mapping of the ring.
-        let ask = |fill: &FillRing, flag: u32| unsafe { fill.0.ring.flags.as_ref() }.store(flag, Ordering::Relaxed);
-        fill.0.push(0);
+        let mut fill = FillRing::over(ring(4, 0));
+        fill.producer.push(0);
         assert!(!fill.publish() && !fill.is_waited_for(), "the driver is awake");
         // It had looked before, found nothing, and goes to sleep only now.
         ask(&fill, libc::XDP_RING_NEED_WAKEUP);
         assert!(fill.is_waited_for());
-        fill.0.ring.consumer().store(1, Ordering::Relaxed);
+        fill.producer.push(1);
+        fill.producer.ring.consumer().store(2, Ordering::Relaxed);
+        ask(&fill, 0);
+        fill.publish();
+        ask(&fill, libc::XDP_RING_NEED_WAKEUP);
         assert!(!fill.is_waited_for(), "the driver has them all; waking it would not give it more");
+    }
+
+    #[test]
+    fn a_driver_whose_flag_stays_is_woken_once_for_all_that_was_published() {
+        let mut fill = FillRing::over(ring(4, 0));
+        let times = |fill: &mut FillRing| (0..100).filter(|_| fill.is_waited_for()).count();
+        fill.producer.push(0);
+        fill.publish();
+        ask(&fill, libc::XDP_RING_NEED_WAKEUP);
+        assert_eq!(times(&mut fill), 1);
+        fill.producer.push(1);
+        assert!(fill.publish(), "there is something new to wake it for");
+        assert_eq!(times(&mut fill), 0, "it was woken when that was published");
+    }
+
+    #[test]
+    fn naps_after_chunks_were_published_are_short_until_the_driver_was_woken_or_has_them() {
+        let mut fill = FillRing::over(ring(4, 0));
+        let short = |fill: &mut FillRing| {
+            let nap = |_: &u32| {
+                fill.nap_begins();
+                fill.may_be_waited_for()
+            };
+            (0..100).filter(nap).count() as u32
+        };
+        assert_eq!(short(&mut fill), 0, "nothing was published");
+        fill.producer.push(0);
+        fill.publish();
+        assert_eq!(short(&mut fill), SHORT_NAPS);
+        ask(&fill, libc::XDP_RING_NEED_WAKEUP);
+        fill.publish();
+        assert_eq!(short(&mut fill), 0, "it was woken");
+        ask(&fill, 0);
+        fill.publish();
+        fill.producer.ring.consumer().store(1, Ordering::Relaxed);
+        assert_eq!(short(&mut fill), 0, "it has them");
     }
 
     #[test]
