@@ -334,9 +334,9 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         self.node.poll_timeout().into_iter().chain(neighbours).min()
     }
 
-    /// After what time a backend has something to do by itself.
+    /// After what time a backend has something to do by itself. One whose link is down is not asked to send: what it kept would be due for ever.
     fn io_due_in(&self) -> Option<Duration> {
-        self.ports.iter().filter_map(|port| port.io.due_in()).min()
+        self.ports.iter().filter(|port| !self.is_cut(port.number)).filter_map(|port| port.io.due_in()).min()
     }
 
     /// Frames out, and a batch of frames in.

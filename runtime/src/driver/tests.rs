@@ -31,6 +31,10 @@ impl PacketIo for Narrow {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    fn due_in(&self) -> Option<Duration> {
+        self.full.then_some(Duration::from_micros(100))
+    }
+
     fn lost(&self) -> u64 {
         0
     }
@@ -163,6 +167,18 @@ fn while_the_link_is_down_frames_are_taken_and_lost() {
     driver.set_cut(softnic_nic::Nic::WIRE, false);
     driver.node.0 = None;
     assert!(!driver.step().unwrap() && driver.node.0.is_none());
+}
+
+#[test]
+fn while_the_link_is_down_nothing_is_due_there() {
+    let port = Port { mac: MacAddr([2; 6]), addresses: Vec::new(), mtu: PathMtu::B1024 };
+    let mut driver = Driver::new(Once(Some(Instant::ZERO)), Narrow { full: true }, Neighbours::new(&port));
+    assert_eq!(driver.due_in(), Some(Duration::from_micros(100)));
+    driver.set_cut(Nic::WIRE, true);
+    driver.step().unwrap();
+    assert_eq!(driver.due_in(), None, "a thread that sleeps would wake up for nothing, again and again");
+    driver.set_cut(Nic::WIRE, false);
+    assert!(driver.due_in().is_some());
 }
 
 /// A wire that counts how often somebody looks at it, and has frames.
