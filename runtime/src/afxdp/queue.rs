@@ -233,7 +233,7 @@ impl AfXdp {
             if before == 0 {
                 break;
             }
-            let kick = self.socket.kick()?;
+            let kick = self.socket.kick(self.zero_copy)?;
             match kick {
                 // The device goes on by itself.
                 Kick::Done if self.zero_copy => break,

@@ -44,6 +44,20 @@ pub(super) enum Kick {
     Later,
 }
 
+/// What it means that a kick was refused.
+fn refused(error: io::Error, zero_copy: bool) -> io::Result<Kick> {
+    match error.raw_os_error() {
+        Some(libc::EAGAIN) => Ok(Kick::Again),
+        Some(libc::EBUSY) => Ok(Kick::Lost),
+        // A device that is down is a cable that is not plugged in: it may come back.
+        Some(libc::ENOBUFS | libc::ENETDOWN | libc::EINTR) => Ok(Kick::Later),
+        // In zero-copy the driver itself answers, and while it resets the NIC its queues are not there. An interface that is gone for good
+        // answers the same, but of that the kernel tells.
+        Some(libc::ENXIO | libc::EINVAL) if zero_copy => Ok(Kick::Later),
+        _ => Err(error),
+    }
+}
+
 fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -137,21 +151,14 @@ impl Socket {
     }
 
     /// Makes the kernel look at the ring of frames to send: in copy mode it sends them in this call, at most 32.
-    pub(super) fn kick(&self) -> io::Result<Kick> {
+    pub(super) fn kick(&self, zero_copy: bool) -> io::Result<Kick> {
         // SAFETY: there is no message and no address.
         let sent =
             unsafe { libc::sendto(self.0.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0) };
         if sent >= 0 {
             return Ok(Kick::Done);
         }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EAGAIN) => Ok(Kick::Again),
-            Some(libc::EBUSY) => Ok(Kick::Lost),
-            // A device that is down is a cable that is not plugged in: it may come back.
-            Some(libc::ENOBUFS | libc::ENETDOWN | libc::EINTR) => Ok(Kick::Later),
-            _ => Err(error),
-        }
+        refused(io::Error::last_os_error(), zero_copy)
     }
 
     /// Makes the kernel look at the ring of chunks to fill.
@@ -167,6 +174,26 @@ impl Socket {
                 std::ptr::null_mut(),
                 std::ptr::null_mut(),
             );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_that_resets_its_nic_is_tried_again_later() {
+        let refused = |errno: i32, zero_copy| refused(io::Error::from_raw_os_error(errno), zero_copy).ok();
+        for errno in [libc::ENXIO, libc::EINVAL] {
+            assert_eq!(refused(errno, true), Some(Kick::Later));
+            assert_eq!(refused(errno, false), None, "in copy mode the queue does not come back");
+        }
+        for zero_copy in [false, true] {
+            assert_eq!(refused(libc::ENETDOWN, zero_copy), Some(Kick::Later));
+            assert_eq!(refused(libc::EAGAIN, zero_copy), Some(Kick::Again));
+            assert_eq!(refused(libc::EBUSY, zero_copy), Some(Kick::Lost));
+            assert_eq!(refused(libc::EBADF, zero_copy), None);
         }
     }
 }
