@@ -61,9 +61,11 @@ pub enum Takes {
 pub struct Options {
     /// How many of the receive queues to open, from the first on; all if `None`. What comes in by another stays with the kernel.
     pub queues: Option<u32>,
-    /// Chunks of 4096 bytes for frames that come in, for each queue; made a power of two. There are fewer, but at least 1024, where the
-    /// system does not let so much memory be locked, and where the device has many queues.
+    /// Chunks of 4096 bytes for frames that come in, for each queue; made a power of two, not below this number. There are fewer, but at least
+    /// 1024, where the system does not let so much memory be locked, and where the device has many queues.
     pub rx_chunks: u32,
+    /// Whether there are never fewer chunks than that: then it is an error where so much memory may not be locked.
+    pub all_rx_chunks: bool,
     /// Chunks for frames to send, for each queue; made a power of two.
     pub tx_chunks: u32,
     /// Whether the device reads and writes frames itself.
@@ -82,6 +84,7 @@ impl Default for Options {
         Options {
             queues: None,
             rx_chunks: RX_CHUNKS,
+            all_rx_chunks: false,
             tx_chunks: 512,
             mode: CopyMode::Auto,
             multi_buffer: true,
@@ -92,10 +95,16 @@ impl Default for Options {
 }
 
 impl Options {
-    /// As the options of a device ask for it.
+    /// As the options of a device ask for it. Who asks for a number of chunks has it.
     pub fn for_device(mode: CopyMode, queues: Option<u32>, rx_chunks: Option<u32>) -> Options {
-        let usual = Options::default();
-        Options { mode, queues, rx_chunks: rx_chunks.unwrap_or(usual.rx_chunks), ..usual }
+        let all_rx_chunks = rx_chunks.is_some();
+        Options { mode, queues, rx_chunks: rx_chunks.unwrap_or(RX_CHUNKS), all_rx_chunks, ..Options::default() }
+    }
+
+    /// Chunks of one of so many queues for frames that come in.
+    fn rx_chunks_of(&self, queues: u32) -> u32 {
+        let share = (ALL_RX_CHUNKS / queues).max(FEW_RX_CHUNKS);
+        if self.all_rx_chunks { self.rx_chunks } else { self.rx_chunks.min(share) }
     }
 }
 
@@ -135,8 +144,7 @@ impl AfXdp {
         if options.mode == CopyMode::ZeroCopy && !attachment.native() {
             return Err(bind::no_zero_copy(&device));
         }
-        let share = (ALL_RX_CHUNKS / queues).max(FEW_RX_CHUNKS);
-        let options = Options { rx_chunks: options.rx_chunks.min(share), ..options.clone() };
+        let options = Options { rx_chunks: options.rx_chunks_of(queues), ..options.clone() };
         let queues: Vec<AfXdp> =
             (0..queues).map(|n| AfXdp::open_queue(&device, n, &options, &attachment)).collect::<Result<_, _>>()?;
         carrier.wait(&device)?;
@@ -149,5 +157,20 @@ impl AfXdp {
         Device::find(interface)?;
         Attachment::check()?;
         registered::open_socket().map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_share_the_usual_number_of_chunks_and_whoever_asks_for_one_has_it() {
+        let usual = Options::for_device(CopyMode::Auto, None, None);
+        assert_eq!([1, 4, 8, 64].map(|queues| usual.rx_chunks_of(queues)), [4096, 4096, 2048, 1024]);
+        for asked in [64, 4096, 65536] {
+            let options = Options::for_device(CopyMode::Auto, None, Some(asked));
+            assert_eq!([1, 4, 8, 64].map(|queues| options.rx_chunks_of(queues)), [asked; 4]);
+        }
     }
 }

@@ -18,7 +18,7 @@ use super::registered::{RINGS, register, ring_size};
 use super::rings::{CompletionRing, FillRing, Piece, RxRing, TxRing};
 use super::socket::{Kick, Socket};
 use super::umem::{CHUNK, Chunk, Umem};
-use super::{CopyMode, Options, Statistics, drivers};
+use super::{CopyMode, FEW_RX_CHUNKS, Options, Statistics, drivers};
 use crate::io::{MAX_FRAME, PacketIo, sleep_on};
 
 /// Bytes that the kernel leaves free before a frame in its chunk.
@@ -96,7 +96,8 @@ impl AfXdp {
         attachment: &Arc<Attachment>,
     ) -> Result<AfXdp, AfXdpError> {
         let (rx_size, tx_size) = (ring_size(options.rx_chunks), ring_size(options.tx_chunks));
-        let (socket, umem, free, rx_size) = register(rx_size, tx_size)?;
+        let least = if options.all_rx_chunks { rx_size } else { FEW_RX_CHUNKS };
+        let (socket, umem, free, rx_size) = register(rx_size, least, tx_size)?;
         socket.make_rings(2 * rx_size, rx_size, tx_size).map_err(AfXdpError::when(RINGS))?;
         let bind = |socket: &Socket| {
             // Behind the driver there is nothing but copies, whatever the driver could do.

@@ -1,9 +1,9 @@
 //! A socket with the memory for its frames, as much of it as the system lets be locked.
 
+use super::MIN_CHUNKS;
 use super::error::AfXdpError;
 use super::socket::Socket;
 use super::umem::{Chunk, Umem};
-use super::{FEW_RX_CHUNKS, MIN_CHUNKS};
 
 /// What fails where rings are not made.
 pub(super) const RINGS: &str = "make the rings of an AF_XDP socket";
@@ -21,15 +21,20 @@ pub(super) fn open_socket() -> Result<Socket, AfXdpError> {
     })
 }
 
-/// A socket with its memory: with fewer chunks for frames that come in where the limit of locked memory does not let so many be.
-pub(super) fn register(mut rx_size: u32, tx_size: u32) -> Result<(Socket, Umem, Vec<Chunk>, u32), AfXdpError> {
+/// A socket with its memory: with fewer chunks for frames that come in, but not below `least`, where the limit of locked memory does not let
+/// so many be.
+pub(super) fn register(
+    mut rx_size: u32,
+    least: u32,
+    tx_size: u32,
+) -> Result<(Socket, Umem, Vec<Chunk>, u32), AfXdpError> {
     loop {
         let socket = open_socket()?;
         let (umem, free) = Umem::new(rx_size + tx_size).map_err(AfXdpError::when("get memory for frames"))?;
         match socket.register(&umem) {
             Ok(()) => return Ok((socket, umem, free, rx_size)),
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOBUFS | libc::EPERM)) => {
-                if rx_size <= FEW_RX_CHUNKS {
+                if rx_size <= least {
                     return Err(AfXdpError::LockedMemory { kib: umem.memory().len() >> 10 });
                 }
                 rx_size /= 2;

@@ -170,6 +170,9 @@ pub enum OpenError {
         /// Queues of the backup.
         theirs: usize,
     },
+    /// The device is not what the options say.
+    #[error(transparent)]
+    Spec(#[from] DeviceSpecError),
     /// The system refused something that every process needs.
     #[error("the system refused a descriptor, a thread or random numbers: {0}{remedy}", remedy = remedy(.0))]
     System(#[from] io::Error),
@@ -249,7 +252,7 @@ impl Parts {
         let parts = match device {
             DeviceSpec::Mem => return Err(OpenError::Mem),
             DeviceSpec::AfXdp { interface, mode, queues, chunks } => {
-                let queues = options.queues.or(*queues);
+                let queues = device.queues_beside(*queues, options.queues)?;
                 Parts::afxdp(interface, &afxdp::Options::for_device(*mode, queues, *chunks))?
             }
             DeviceSpec::Shared { interface } => Parts::shared(interface, options)?,

@@ -78,6 +78,20 @@ impl DeviceSpec {
     pub fn afxdp(interface: impl Into<String>) -> DeviceSpec {
         DeviceSpec::AfXdp { interface: interface.into(), mode: CopyMode::Auto, queues: None, chunks: None }
     }
+
+    /// The number of queues that is asked for: in the name of the device, or beside it.
+    pub(super) fn queues_beside(
+        &self,
+        named: Option<u32>,
+        beside: Option<u32>,
+    ) -> Result<Option<u32>, DeviceSpecError> {
+        match (named, beside) {
+            (Some(named), Some(beside)) if named != beside => {
+                Err(DeviceSpecError::TwoNumbersOfQueues { device: self.to_string(), named, beside })
+            }
+            _ => Ok(beside.or(named)),
+        }
+    }
 }
 
 /// A locally administered MAC address.
@@ -109,6 +123,16 @@ pub enum DeviceSpecError {
         "`{0}` is no option of an interface: mode=auto, mode=zero-copy, mode=copy, queues=N (1 to 64) and chunks=N (64 to 65536) are"
     )]
     InterfaceOption(String),
+    /// Two numbers of queues.
+    #[error("`{device}` asks for {named} queues, and --queues for {beside}: say one of them")]
+    TwoNumbersOfQueues {
+        /// The device.
+        device: String,
+        /// Queues in its name.
+        named: u32,
+        /// Queues in the options.
+        beside: u32,
+    },
     /// Not an address.
     #[error("`{0}` is no address: write ip=10.0.0.1/24 or mac=02:00:00:00:00:01")]
     Address(String),
@@ -225,6 +249,19 @@ impl fmt::Display for DeviceSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_numbers_of_queues_are_refused_in_one_line() {
+        let device =
+            |queues| DeviceSpec::AfXdp { interface: "eth0".into(), mode: CopyMode::Auto, queues, chunks: None };
+        let queues = |named, beside| device(named).queues_beside(named, beside).map_err(|e| e.to_string());
+        assert_eq!(queues(None, None), Ok(None));
+        assert_eq!(queues(Some(2), None), Ok(Some(2)));
+        assert_eq!(queues(None, Some(2)), Ok(Some(2)));
+        assert_eq!(queues(Some(2), Some(2)), Ok(Some(2)));
+        let refused = "`afxdp:eth0,queues=2` asks for 2 queues, and --queues for 1: say one of them";
+        assert_eq!(queues(Some(2), Some(1)), Err(refused.into()));
+    }
 
     #[test]
     fn every_kind_and_its_mistakes() {
