@@ -43,6 +43,28 @@ fn bind_error(device: &Device, queue: u32, error: io::Error) -> AfXdpError {
         Some(libc::EBUSY) => {
             AfXdpError::QueueBusy { interface: device.name.clone(), queue, holder: Holder::of(device.ifindex) }
         }
+        Some(libc::EINVAL | libc::EOPNOTSUPP) => {
+            let (interface, why) = (device.name.clone(), drivers::no_socket(device));
+            AfXdpError::BindRefused { interface, queue, error, why }
+        }
         _ => AfXdpError::new("bind an AF_XDP socket", error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_without_a_reason_names_driver_and_mtu_and_the_mtu_at_which_it_would_go() {
+        let mac = softnic_wire::MacAddr([2, 0, 0, 0, 0, 7]);
+        let (name, driver) = ("eth7".into(), Some("igb".into()));
+        let device = Device { name, ifindex: 7, mac, mtu: 4200, rx_queues: 2, rate: None, driver };
+        let line = bind_error(&device, 1, io::Error::from_raw_os_error(libc::EINVAL)).to_string();
+        assert_eq!(
+            line,
+            "cannot bind an AF_XDP socket to queue 1 of eth7: Invalid argument (os error 22): its driver is igb, its MTU 4200; \
+             perhaps `ip link set dev eth7 mtu 3046` (path MTU 2048), or mode=copy"
+        );
     }
 }

@@ -58,6 +58,17 @@ pub(super) fn refusal(device: &Device) -> String {
     }
 }
 
+/// What there is to say where a device takes no socket at all, in one line: the kernel gives no reason.
+pub(super) fn no_socket(device: &Device) -> String {
+    let driver = device.driver.as_deref().unwrap_or("unknown");
+    let longest = of(device).map_or(Some(WORTH_A_TRY), |driver| driver.longest);
+    let perhaps = match longest.filter(|&longest| device.mtu > longest) {
+        Some(longest) => format!("{}, or mode=copy", set_mtu(&device.name, longest)),
+        None => "mode=copy".into(),
+    };
+    format!("its driver is {driver}, its MTU {}; perhaps {perhaps}", device.mtu)
+}
+
 /// What zero-copy would take on a device that copies; `None` where it has none, or nobody knows.
 pub(super) fn advice(device: &Device) -> Option<String> {
     let Driver { longest: Some(longest), needs, name } = of(device)? else { return None };

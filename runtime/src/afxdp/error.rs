@@ -70,6 +70,18 @@ pub enum AfXdpError {
         /// Its driver and MTU, and what to do.
         why: String,
     },
+    /// The driver takes no socket.
+    #[error("cannot bind an AF_XDP socket to queue {queue} of {interface}: {error}: {why}")]
+    BindRefused {
+        /// The device.
+        interface: String,
+        /// Which of its queues.
+        queue: u32,
+        /// The system's error.
+        error: io::Error,
+        /// Its driver and MTU, and what to do.
+        why: String,
+    },
     /// The link did not come back after the program was attached.
     #[error(
         "{interface} lost its link when the XDP program was attached, and has none after {seconds} s: look at its cable and the other end"
