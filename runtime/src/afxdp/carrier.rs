@@ -5,19 +5,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::device::Device;
+use super::drivers;
 use super::error::AfXdpError;
 use crate::host_network::Interface;
 
 /// How long a link that was there may take to come back: autonegotiation of 1000BASE-T takes some 3 s.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long one that was not there before is waited for: the last user may just have closed the device. More often there is no cable.
-const SHORT_PATIENCE: Duration = Duration::from_secs(1);
+/// How long one that was not there before is waited for: the last user may just have closed the device, and the driver resets the NIC then, too.
+/// More often there is no cable.
+const SHORT_PATIENCE: Duration = Duration::from_secs(5);
 /// How often to look.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The link of a device before it is opened.
 pub(super) struct Carrier {
     had_link: bool,
+    /// For how long it is waited for.
+    patience: Duration,
 }
 
 /// Whether packets pass; `None` where the device is not even switched on, or nobody can tell.
@@ -28,21 +32,86 @@ fn link(device: &Device) -> Option<bool> {
 impl Carrier {
     /// Looks before anything is attached.
     pub(super) fn before(device: &Device) -> Carrier {
-        Carrier { had_link: link(device) == Some(true) }
+        Carrier::of(link(device) == Some(true), drivers::keeps_link(device))
+    }
+
+    fn of(had_link: bool, keeps_link: bool) -> Carrier {
+        let patience = match (had_link, keeps_link) {
+            (true, _) => PATIENCE,
+            (false, false) => SHORT_PATIENCE,
+            (false, true) => Duration::ZERO,
+        };
+        Carrier { had_link, patience }
     }
 
     /// Waits until the device has its link again.
     pub(super) fn wait(&self, device: &Device) -> Result<(), AfXdpError> {
-        let (begin, patience) = (Instant::now(), if self.had_link { PATIENCE } else { SHORT_PATIENCE });
-        while link(device) == Some(false) {
-            match begin.elapsed() >= patience {
-                true if self.had_link => {
-                    return Err(AfXdpError::NoCarrier { interface: device.name.clone(), seconds: patience.as_secs() });
-                }
-                true => break,
-                false => thread::sleep(PAUSE),
-            }
+        let begin = Instant::now();
+        let came = self.wait_with(|| link(device), || begin.elapsed(), || thread::sleep(PAUSE));
+        if came || !self.had_link {
+            return Ok(());
         }
-        Ok(())
+        Err(AfXdpError::NoCarrier { interface: device.name.clone(), seconds: self.patience.as_secs() })
+    }
+
+    /// The same, of a link and a clock that tests have; whether the link is there.
+    fn wait_with(
+        &self,
+        link: impl Fn() -> Option<bool>,
+        elapsed: impl Fn() -> Duration,
+        mut pause: impl FnMut(),
+    ) -> bool {
+        while link() == Some(false) {
+            if elapsed() >= self.patience {
+                return false;
+            }
+            pause();
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Waits for a link that comes at a time, if it does; whether it came, and how long that took.
+    fn waited(carrier: &Carrier, comes_at: Option<Duration>) -> (bool, Duration) {
+        let now = Cell::new(Duration::ZERO);
+        let link = || Some(comes_at.is_some_and(|at| now.get() >= at));
+        let came = carrier.wait_with(link, || now.get(), || now.set(now.get() + PAUSE));
+        (came, now.get())
+    }
+
+    #[test]
+    fn a_link_that_goes_when_a_device_is_opened_or_was_closed_is_waited_for() {
+        let reset = Duration::from_millis(3500);
+        for had_link in [true, false] {
+            assert_eq!(waited(&Carrier::of(had_link, false), Some(reset)), (true, reset));
+            assert_eq!(waited(&Carrier::of(had_link, false), Some(Duration::ZERO)), (true, Duration::ZERO));
+        }
+    }
+
+    #[test]
+    fn a_link_that_stays_away_is_waited_for_some_seconds() {
+        for (had_link, keeps_link, patience) in [
+            (true, false, PATIENCE),
+            (true, true, PATIENCE),
+            (false, false, SHORT_PATIENCE),
+            (false, true, Duration::ZERO),
+        ] {
+            assert_eq!(waited(&Carrier::of(had_link, keeps_link), None), (false, patience));
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_switched_off_is_not_waited_for() {
+        assert!(Carrier::of(false, false).wait_with(
+            || None,
+            || Duration::ZERO,
+            || panic!("it does not come up by itself")
+        ));
     }
 }

@@ -35,6 +35,11 @@ fn of(device: &Device) -> Option<&'static Driver> {
     DRIVERS.iter().find(|driver| driver.name == name)
 }
 
+/// Whether its link is known to stay when a program is attached or goes: there is no NIC that could be reset.
+pub(super) fn keeps_link(device: &Device) -> bool {
+    matches!(device.driver.as_deref(), Some("veth" | "tun"))
+}
+
 /// Why a device has no zero-copy, and what to do, in one line.
 pub(super) fn refusal(device: &Device) -> String {
     let Device { name: interface, mtu, .. } = device;
