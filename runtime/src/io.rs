@@ -57,7 +57,7 @@ pub trait PacketIo {
         None
     }
 
-    /// Descriptors of frames that wait here because the system has not taken them yet, as of the last [`PacketIo::transmit`].
+    /// Frames that wait here because the system has not taken them yet.
     fn unsent(&self) -> usize {
         0
     }

@@ -458,7 +458,7 @@ impl PacketIo for AfXdp {
     }
 
     fn unsent(&self) -> usize {
-        self.unsent as usize
+        self.tx.frames_pending()
     }
 
     /// Frames that the kernel had no chunk or no place in a ring for, those that the device refused, and those that came and

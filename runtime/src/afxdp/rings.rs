@@ -291,6 +291,15 @@ impl TxRing {
         self.0.consumed = self.0.ring.consumer().load(Ordering::Acquire);
         self.0.written.wrapping_sub(self.0.consumed)
     }
+
+    /// Frames that the kernel has not begun with, or has not all pieces of: of a frame in several pieces the last one counts.
+    pub(super) fn frames_pending(&self) -> usize {
+        let begun = self.0.ring.consumer().load(Ordering::Acquire);
+        let pending = self.0.written.wrapping_sub(begun);
+        // SAFETY: the places are inside the ring; we wrote them, and nobody else does.
+        let piece = |n: u32| unsafe { self.0.ring.entry(begun.wrapping_add(n)).read() };
+        (0..pending).filter(|&n| piece(n).options & libc::XDP_PKT_CONTD == 0).count()
+    }
 }
 
 /// Chunks that were sent.
@@ -327,7 +336,7 @@ mod tests {
     use super::*;
 
     /// A ring whose other side is the test; both indices begin at `start`.
-    fn ring(size: u32, start: u32) -> Ring<u64> {
+    fn ring<T: Copy>(size: u32, start: u32) -> Ring<T> {
         let memory = Mapping::pages(4096).unwrap();
         let [producer, consumer, flags] = [0, 64, 128].map(|offset| memory.at::<AtomicU32>(offset, 1));
         let ring = Ring { producer, consumer, flags, entries: memory.at(192, size as usize), size, _memory: memory };
@@ -356,6 +365,20 @@ mod tests {
                 assert!(p.room(n as u32 + 1) && !p.room(n as u32 + 2));
             }
         }
+    }
+
+    #[test]
+    fn a_frame_in_two_pieces_that_waits_is_one_frame() {
+        let mut tx = TxRing(Producer::new(ring(8, u32::MAX - 1)));
+        let (umem, chunks) = super::super::umem::Umem::new(5).unwrap();
+        for (chunk, more) in chunks.into_iter().zip([true, false, false, true, false]) {
+            tx.push(chunk, 100, more);
+        }
+        tx.publish();
+        assert_eq!((tx.pending(), tx.frames_pending()), (5, 3));
+        tx.0.ring.consumer().store(1, Ordering::Relaxed);
+        assert_eq!((tx.pending(), tx.frames_pending()), (2, 1));
+        drop(umem);
     }
 
     /// The kernel asks to be woken, or does not.

@@ -153,7 +153,7 @@ impl RawPort {
         self.ios.iter_mut().try_for_each(|io| io.transmit(0, &mut |_| false).map(|_| ()))
     }
 
-    /// Descriptors of frames that wait to be sent, as of the last call that sends. Closing the port loses them.
+    /// Frames that wait to be sent. Closing the port loses them.
     pub fn unsent(&self) -> usize {
         self.ios.iter().map(|io| io.unsent()).sum()
     }
