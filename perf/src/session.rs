@@ -170,29 +170,43 @@ pub fn connect(
 fn dial(host: &str, port: u16, patience: Duration) -> Result<TcpStream, String> {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let addresses: Vec<_> = (host, port).to_socket_addrs().map_err(|e| format!("{host}: {e}"))?.collect();
-    let mut last = format!("{host} has no address");
     let began = Instant::now();
+    let attempt = |address: &SocketAddr| TcpStream::connect_timeout(address, CONNECT);
+    dial_with(&addresses, patience, attempt, || began.elapsed(), || std::thread::sleep(AGAIN))
+        .map_err(|last| last.unwrap_or_else(|| format!("{host} has no address")))
+}
+
+/// The same, with connections and a clock that tests have; the last error, if there was any address.
+fn dial_with<T>(
+    addresses: &[SocketAddr],
+    patience: Duration,
+    mut attempt: impl FnMut(&SocketAddr) -> std::io::Result<T>,
+    elapsed: impl Fn() -> Duration,
+    pause: impl Fn(),
+) -> Result<T, Option<String>> {
+    let mut last = None;
     loop {
         let mut limit = None;
-        for address in &addresses {
-            match TcpStream::connect_timeout(address, CONNECT) {
+        for address in addresses {
+            match attempt(address) {
                 Ok(stream) => return Ok(stream),
                 Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
                     limit = limit.max(Some(patience));
-                    last = format!("nobody listens at {address}: start the same command with --server there first");
+                    last =
+                        Some(format!("nobody listens at {address}: start the same command with --server there first"));
                 }
                 Err(e) => {
                     if matches!(e.kind(), ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) {
                         limit = Some(patience.max(RESET));
                     }
-                    last = format!("cannot connect to {address}: {e}");
+                    last = Some(format!("cannot connect to {address}: {e}"));
                 }
             }
         }
-        if limit.is_none_or(|limit| began.elapsed() >= limit) || stop::requested() {
+        if limit.is_none_or(|limit| elapsed() >= limit) || stop::requested() {
             return Err(last);
         }
-        std::thread::sleep(AGAIN);
+        pause();
     }
 }
 
@@ -385,7 +399,30 @@ fn pin(setup: &Setup, n: usize) {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    /// Dials a host that answers with an error until a time; whether it was reached, and when that was known.
+    fn dialled(kind: ErrorKind, until: Duration, patience: Duration) -> (bool, Duration) {
+        let now = Cell::new(Duration::ZERO);
+        let addresses = [SocketAddr::from(([10, 0, 0, 2], 18515))];
+        let attempt = |_: &SocketAddr| if now.get() < until { Err(kind.into()) } else { Ok(()) };
+        let reached = dial_with(&addresses, patience, attempt, || now.get(), || now.set(now.get() + AGAIN));
+        (reached.is_ok(), now.get())
+    }
+
+    #[test]
+    fn a_host_behind_a_link_that_is_reset_is_dialled_again() {
+        let [reset, never] = [2, 3600].map(Duration::from_secs);
+        for kind in [ErrorKind::HostUnreachable, ErrorKind::NetworkUnreachable] {
+            assert_eq!(dialled(kind, reset, Duration::ZERO), (true, reset));
+            assert_eq!(dialled(kind, never, Duration::ZERO), (false, RESET), "not for ever");
+        }
+        assert_eq!(dialled(ErrorKind::ConnectionRefused, reset, 2 * reset), (true, reset));
+        assert_eq!(dialled(ErrorKind::ConnectionRefused, reset, Duration::ZERO), (false, Duration::ZERO));
+        assert_eq!(dialled(ErrorKind::PermissionDenied, reset, 2 * reset), (false, Duration::ZERO));
+    }
 
     #[test]
     fn the_ip_version_of_the_run_is_that_of_the_servers_address() {
