@@ -174,6 +174,34 @@ done"
         })
     }
 
+    /// Waits until a program that was started prints more that is enough.
+    pub(super) fn hear(&mut self, number: u64, enough: impl Fn(&str) -> bool) -> Result<(), Error> {
+        let (text, status) = self.read_until(number, &enough)?;
+        match (enough(&text), status) {
+            (true, _) => Ok(()),
+            (false, Some(status)) => Err(Error::Failed(format!("it ended with status {status}: {}", one_line(&text)))),
+            (false, None) => Err(Error::Failed(format!("it did not go on: {}", one_line(&text)))),
+        }
+    }
+
+    /// Ends a program that was started, as Ctrl-C does: it reports what it has done.
+    pub(super) fn interrupt(&mut self, number: u64) -> Result<(), Error> {
+        self.guest.call(&json!({"do": "signal", "number": number, "name": "SIGINT"}), &mut nap).map(drop)
+    }
+
+    /// Takes a NIC down for so many seconds, and waits for its carrier. What an interface loses with that comes back: its IPv6 addresses.
+    pub(super) fn bounce(&mut self, far: bool, seconds: f32) -> Result<(), Error> {
+        let (nic, n) = if far { (&self.far, 2) } else { (&self.near, 1) };
+        let script = format!(
+            "/bin/ip link set {nic} down; sleep {seconds}; /bin/ip link set {nic} up
+/bin/ip address replace fd37::{n}/64 dev {nic} nodad
+for n in $(seq 200); do /bin/ip link show {nic} | grep -q LOWER_UP && exit 0; sleep 0.05; done
+echo no carrier after 10 s; exit 1"
+        );
+        let ended = if far { self.far(&script)? } else { self.near(&script)? };
+        ended.well().map(drop).map_err(Error::Failed)
+    }
+
     /// Lets a program that was started stand still for a while.
     pub(super) fn pause(&mut self, number: u64, time: Duration) -> Result<(), Error> {
         let mut signal =

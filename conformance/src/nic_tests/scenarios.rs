@@ -49,6 +49,8 @@ const LONG_MTU: u32 = 4200;
 const READY: &str = "waiting for a client";
 /// The guest may get little of the machine: 4.096 us * 2^17, seven times, are 3.8 s.
 const PATIENT: &str = "--timeout 17";
+/// The exit status of a program that was interrupted, and has reported.
+const INTERRUPTED: i64 = 130;
 /// What its client prints when it has been at work for an interval: the line of the interval.
 const RUNNING: &str = " - ";
 
@@ -234,29 +236,49 @@ fn killed(bench: &mut Bench<'_>) -> Result<String, Error> {
     Ok(format!("{} pages were pinned", during.0 - before.0))
 }
 
-/// Runs RC for some seconds, with patience for a second, and does something meanwhile.
-fn meanwhile(bench: &mut Bench<'_>, act: fn(&mut Bench<'_>, u64) -> Result<(), Error>) -> Result<String, Error> {
+/// Programs at work.
+struct Running {
+    client: u64,
+    server: u64,
+}
+
+/// Runs RC, with patience for some seconds, and does something meanwhile; then it must go on, and end well with all data as they were sent.
+fn meanwhile(bench: &mut Bench<'_>, act: fn(&mut Bench<'_>, &Running) -> Result<(), Error>) -> Result<String, Error> {
     let (near, far) = (bench.near.clone(), bench.far.clone());
-    let server_number = bench.serve(&server(&far, ""), READY)?.map_err(Error::Failed)?;
+    let server = bench.serve(&server(&far, ""), READY)?.map_err(Error::Failed)?;
     // 4.096 us * 2^18, seven times: 7.5 s.
-    let words = "write_bw -D 5 -i 0.5 -s 20000 --timeout 18 --verify";
+    let words = "write_bw -D 50 -i 0.5 -s 20000 --timeout 18 --verify";
     let words = format!("softnic perf {words} --connect {FAR} --dev afxdp:{near}");
     let client = bench.start_near(&words, RUNNING)?.map_err(Error::Failed)?;
-    act(bench, server_number)?;
-    let client = bench.finish(client)?;
-    let served = bench.finish(server_number)?;
-    let printed = client.well().or_else(failed)?;
+    let done = act(bench, &Running { client, server }).and_then(|()| progress(bench, client));
+    // Whatever became of it, nothing is left behind that the next test would meet.
+    bench.interrupt(client)?;
+    let (client, served) = (bench.finish(client)?, bench.finish(server)?);
+    done.map_err(|e| match e {
+        Error::Failed(why) => Error::Failed(format!("{why}; then: {}", one_line(&client.text))),
+        other => other,
+    })?;
+    let printed = match client.status {
+        INTERRUPTED => client.text,
+        _ => client.well().or_else(failed)?,
+    };
     served.well().or_else(failed)?;
     Ok(printed)
 }
 
-/// The link goes down and comes back in the middle, at each end.
+/// Waits for two intervals in a row in which messages were done: the first may have begun before what happened.
+fn progress(bench: &mut Bench<'_>, client: u64) -> Result<(), Error> {
+    // begin - end, bytes with their unit, and a rate that is not zero.
+    let moves = |line: &str| line.contains(RUNNING) && !line.contains(" 0.000 ");
+    bench.hear(client, |text| text.lines().filter(|line| moves(line)).count() >= 2)
+}
+
+/// The link goes down and comes back in the middle, at each end, and work goes on after each.
 fn link(bench: &mut Bench<'_>) -> Result<String, Error> {
-    meanwhile(bench, |bench, _| {
-        let (near, far) = (bench.near.clone(), bench.far.clone());
-        bench.must(&format!("/bin/ip link set {near} down; sleep 0.3; /bin/ip link set {near} up"))?;
-        bench.far(&format!("/bin/ip link set {far} down; sleep 0.3; /bin/ip link set {far} up"))?;
-        Ok(())
+    meanwhile(bench, |bench, running| {
+        bench.bounce(false, 0.3)?;
+        progress(bench, running.client)?;
+        bench.bounce(true, 0.3)
     })?;
     Ok("down for 0.3 s at each end".into())
 }
@@ -283,7 +305,7 @@ fn mtu_changed(bench: &mut Bench<'_>) -> Result<String, Error> {
 
 /// A receiver that stands still for a while: what does not fit its ring is lost, and RC sends it again.
 fn slow_receiver(bench: &mut Bench<'_>) -> Result<String, Error> {
-    let printed = meanwhile(bench, |bench, server| bench.pause(server, Duration::from_secs(1)))?;
+    let printed = meanwhile(bench, |bench, running| bench.pause(running.server, Duration::from_secs(1)))?;
     expect(&printed, &["local_ack_timeout_err"])?;
     Ok("paused for 1 s".into())
 }
