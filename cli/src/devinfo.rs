@@ -118,6 +118,7 @@ fn opened(interface: &str, options: &Options) -> Result<Value, String> {
                 value["multi_buffer"] = json!(first.multi_buffer());
                 value["max_frame"] = json!(first.max_frame());
                 value["for_zero_copy"] = json!(first.zero_copy_advice());
+                value["few_chunks"] = json!(first.chunks_advice());
             }
         }
     }
@@ -175,6 +176,9 @@ fn print(out: &mut impl Write, d: &Value) -> io::Result<()> {
     }
     if let Some(what) = d["for_zero_copy"].as_str() {
         writeln!(out, "  for zero-copy: {what}")?;
+    }
+    if let Some(what) = d["few_chunks"].as_str() {
+        writeln!(out, "  {what}")?;
     }
     if let Some(why) = d["cannot_open"].as_str() {
         writeln!(out, "  cannot be opened: {why}")?;

@@ -44,6 +44,8 @@ const MIN_CHUNKS: u32 = 64;
 const RX_CHUNKS: u32 = 4096;
 /// Chunks for frames that come in of all queues together, as long as each has [`FEW_RX_CHUNKS`].
 const ALL_RX_CHUNKS: u32 = 4 * RX_CHUNKS;
+/// Up to how many of them together a queue has twice as many as the NIC's ring has places, where that is more than its share: 256 MiB.
+const MOST_RX_CHUNKS: u32 = 4 * ALL_RX_CHUNKS;
 /// The chunks that a queue has where memory may not be locked for more: below the usual limit of 8 MiB.
 const FEW_RX_CHUNKS: u32 = 1024;
 
@@ -62,7 +64,8 @@ pub struct Options {
     /// How many of the receive queues to open, from the first on; all if `None`. What comes in by another stays with the kernel.
     pub queues: Option<u32>,
     /// Chunks of 4096 bytes for frames that come in, for each queue; made a power of two, not below this number. There are fewer, but at least
-    /// 1024, where the system does not let so much memory be locked, and where the device has many queues.
+    /// 1024, where the system does not let so much memory be locked, and where the device has many queues; and more where the rings of the
+    /// device have many places.
     pub rx_chunks: u32,
     /// Whether there are never fewer chunks than that: then it is an error where so much memory may not be locked.
     pub all_rx_chunks: bool,
@@ -101,11 +104,21 @@ impl Options {
         Options { mode, queues, rx_chunks: rx_chunks.unwrap_or(RX_CHUNKS), all_rx_chunks, ..Options::default() }
     }
 
-    /// Chunks of one of so many queues for frames that come in.
-    fn rx_chunks_of(&self, queues: u32) -> u32 {
+    /// Chunks of one of so many queues for frames that come in, where the NIC's ring has so many places: in zero-copy it fills them with chunks,
+    /// and as many are needed for frames that wait for us.
+    fn rx_chunks_of(&self, queues: u32, places: Option<u32>) -> u32 {
+        if self.all_rx_chunks {
+            return self.rx_chunks;
+        }
         let share = (ALL_RX_CHUNKS / queues).max(FEW_RX_CHUNKS);
-        if self.all_rx_chunks { self.rx_chunks } else { self.rx_chunks.min(share) }
+        let of_nic = places.filter(|_| self.mode != CopyMode::Copy).map_or(0, enough_for);
+        self.rx_chunks.min(share).max(if of_nic <= MOST_RX_CHUNKS / queues { of_nic } else { 0 })
     }
+}
+
+/// Chunks that are enough for a NIC whose ring has so many places.
+fn enough_for(places: u32) -> u32 {
+    places.saturating_mul(2)
 }
 
 /// Counters of one queue.
@@ -144,7 +157,7 @@ impl AfXdp {
         if options.mode == CopyMode::ZeroCopy && !attachment.native() {
             return Err(bind::no_zero_copy(&device));
         }
-        let options = Options { rx_chunks: options.rx_chunks_of(queues), ..options.clone() };
+        let options = Options { rx_chunks: options.rx_chunks_of(queues, device.rx_places), ..options.clone() };
         let queues: Vec<AfXdp> =
             (0..queues).map(|n| AfXdp::open_queue(&device, n, &options, &attachment)).collect::<Result<_, _>>()?;
         carrier.wait(&device)?;
@@ -167,10 +180,22 @@ mod tests {
     #[test]
     fn queues_share_the_usual_number_of_chunks_and_whoever_asks_for_one_has_it() {
         let usual = Options::for_device(CopyMode::Auto, None, None);
-        assert_eq!([1, 4, 8, 64].map(|queues| usual.rx_chunks_of(queues)), [4096, 4096, 2048, 1024]);
+        assert_eq!([1, 4, 8, 64].map(|queues| usual.rx_chunks_of(queues, None)), [4096, 4096, 2048, 1024]);
         for asked in [64, 4096, 65536] {
             let options = Options::for_device(CopyMode::Auto, None, Some(asked));
-            assert_eq!([1, 4, 8, 64].map(|queues| options.rx_chunks_of(queues)), [asked; 4]);
+            assert_eq!([1, 4, 8, 64].map(|queues| options.rx_chunks_of(queues, Some(4096))), [asked; 4]);
         }
+    }
+
+    #[test]
+    fn a_nic_with_long_rings_gets_more_chunks_but_not_all_memory() {
+        let usual = Options::for_device(CopyMode::Auto, None, None);
+        assert_eq!(
+            [256, 2048, 4096, 8192].map(|places| usual.rx_chunks_of(2, Some(places))),
+            [4096, 4096, 8192, 16384]
+        );
+        assert_eq!([8, 9, 64].map(|queues| usual.rx_chunks_of(queues, Some(4096))), [8192, 1820, 1024]);
+        let copies = Options::for_device(CopyMode::Copy, None, None);
+        assert_eq!(copies.rx_chunks_of(2, Some(4096)), 4096, "the ring is full of the kernel's own memory");
     }
 }

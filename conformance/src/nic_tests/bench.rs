@@ -51,6 +51,14 @@ pub(super) struct Bench<'a> {
     pub(super) verbose: bool,
 }
 
+/// The end of a script that waits for the carrier of a NIC.
+fn carrier(nic: &str) -> String {
+    format!(
+        "for n in $(seq 200); do /bin/ip link show {nic} | grep -q LOWER_UP && exit 0; sleep 0.05; done
+echo no carrier after 10 s; exit 1"
+    )
+}
+
 fn nap() -> Result<(), Error> {
     std::thread::sleep(Duration::from_millis(10));
     Ok(())
@@ -195,8 +203,8 @@ done"
         let script = format!(
             "/bin/ip link set {nic} down; sleep {seconds}; /bin/ip link set {nic} up
 /bin/ip address replace fd37::{n}/64 dev {nic} nodad
-for n in $(seq 200); do /bin/ip link show {nic} | grep -q LOWER_UP && exit 0; sleep 0.05; done
-echo no carrier after 10 s; exit 1"
+{}",
+            carrier(nic)
         );
         let ended = if far { self.far(&script)? } else { self.near(&script)? };
         ended.well().map(drop).map_err(Error::Failed)
@@ -214,6 +222,15 @@ echo no carrier after 10 s; exit 1"
     /// Kills a program that was started, as `kill -9` does.
     pub(super) fn kill(&mut self, number: u64) -> Result<(), Error> {
         self.guest.call(&json!({"do": "stop", "number": number}), &mut nap).map(drop)
+    }
+
+    /// Runs a command at both ends that may reset the NIC, whose name is at `{}` in it, and waits for the carriers.
+    pub(super) fn on_both(&mut self, command: &str) -> Result<(), Error> {
+        let [near, far] =
+            [&self.near, &self.far].map(|nic| format!("{}\n{}", command.replace("{}", nic), carrier(nic)));
+        self.must(&near)?;
+        self.far(&far)?.well().map(drop).map_err(Error::Failed)?;
+        self.must(&carrier(&self.near.clone())).map(drop)
     }
 
     /// Sets the MTU of both.

@@ -32,6 +32,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "opened-again", short: true, drivers: IGB, run: opened_again },
     // virtio_net looks for chunks by itself, but late: RC runs out of retries before.
     Scenario { name: "few-chunks", short: true, drivers: IGB, run: few_chunks },
+    Scenario { name: "long-ring", short: false, drivers: IGB, run: long_ring },
+    Scenario { name: "queues", short: true, drivers: IGB, run: queues },
     Scenario { name: "killed", short: true, drivers: BOTH, run: killed },
     Scenario { name: "link", short: false, drivers: BOTH, run: link },
     Scenario { name: "mtu-changed", short: false, drivers: BOTH, run: mtu_changed },
@@ -194,6 +196,40 @@ fn few_chunks(bench: &mut Bench<'_>) -> Result<String, Error> {
     let printed = perf(bench, ",mode=zero-copy,chunks=64", "write_bw -n 200 -s 20000 --verify")?;
     expect(&printed, &[zero_copy(bench)])?;
     Ok("64 for each queue".into())
+}
+
+/// What a NIC's ring has room for is not too much: there are chunks for all its places, and for frames that wait. Where somebody asks for fewer,
+/// the description says so.
+fn long_ring(bench: &mut Bench<'_>) -> Result<String, Error> {
+    let near = bench.near.clone();
+    bench.on_both("ethtool -G {} rx 4096")?;
+    let run = |bench: &mut Bench<'_>| {
+        let printed = perf(bench, ",mode=zero-copy", "write_bw -n 200 -s 20000 --verify")?;
+        expect(&printed, &[zero_copy(bench), "2 queues), "])?;
+        let few = bench.must(&format!("softnic devinfo --dev afxdp:{near},chunks=64"))?;
+        expect(&few, &["64 chunks are few: its ring has 4096 places, chunks=8192 is enough"])
+    };
+    let result = run(bench);
+    bench.on_both("ethtool -G {} rx 256")?;
+    result.map(|()| "4096 places".into())
+}
+
+/// One of two queues, more than there are, and two numbers that differ.
+fn queues(bench: &mut Bench<'_>) -> Result<String, Error> {
+    let near = bench.near.clone();
+    let refused = bench.must(&format!("softnic devinfo --dev afxdp:{near},queues=3"))?;
+    expect(&refused, &["cannot be opened", "has 2 receive queues, not 3"])?;
+    let words = format!("softnic perf write_bw --connect {FAR} --queues 1 --dev afxdp:{near},queues=2");
+    match bench.near(&words)?.well() {
+        Ok(printed) => return failed(format!("two numbers of queues: {}", one_line(&printed))),
+        Err(why) => expect(&why, &["asks for 2 queues, and --queues for 1"])?,
+    }
+    // What comes in by the other queue would stay with the kernel.
+    bench.on_both("ethtool -L {} combined 1")?;
+    let printed = perf(bench, ",queues=1", "write_bw -n 50 --verify");
+    bench.on_both("ethtool -L {} combined 2")?;
+    expect(&printed?, &["native XDP, zero-copy, 1 queue)"])?;
+    Ok("1 of 2".into())
 }
 
 /// Pages that are pinned, and programs that are attached to the near NIC.

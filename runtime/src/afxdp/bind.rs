@@ -59,7 +59,7 @@ mod tests {
     fn a_refusal_without_a_reason_names_driver_and_mtu_and_the_mtu_at_which_it_would_go() {
         let mac = softnic_wire::MacAddr([2, 0, 0, 0, 0, 7]);
         let (name, driver) = ("eth7".into(), Some("igb".into()));
-        let device = Device { name, ifindex: 7, mac, mtu: 4200, rx_queues: 2, rate: None, driver };
+        let device = Device { name, ifindex: 7, mac, mtu: 4200, rx_queues: 2, rx_places: None, rate: None, driver };
         let line = bind_error(&device, 1, io::Error::from_raw_os_error(libc::EINVAL)).to_string();
         assert_eq!(
             line,

@@ -58,6 +58,19 @@ struct DriverInfo {
     rest: [u8; 160],
 }
 
+/// ethtool's question for the places of the rings.
+const ETHTOOL_GRINGPARAM: u32 = 0x10;
+
+/// `struct ethtool_ringparam`: four limits, and what is in force.
+#[repr(C)]
+#[derive(Default)]
+struct Places {
+    cmd: u32,
+    limits: [u32; 4],
+    rx: u32,
+    rest: [u32; 3],
+}
+
 /// A network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
@@ -71,6 +84,8 @@ pub struct Device {
     pub mtu: usize,
     /// Its receive queues.
     pub rx_queues: u32,
+    /// Places of the ring of a receive queue, if the driver reports them: in zero-copy as many chunks are the NIC's.
+    pub rx_places: Option<u32>,
     /// The link's rate in bits a second, if the driver reports it.
     pub rate: Option<u64>,
     /// Its driver's name, if the driver reports it.
@@ -91,7 +106,8 @@ impl Device {
         let mac = asker.mac().map_err(AfXdpError::when("ask for the MAC address"))?;
         let mac = mac.ok_or_else(|| AfXdpError::NotEthernet(name.into()))?;
         let rx_queues = asker.rx_queues().or_else(|| queues_of_sysfs(name, ifindex)).unwrap_or(1);
-        Ok(Device { name: name.into(), ifindex, mac, mtu, rx_queues, rate: asker.rate(), driver: asker.driver() })
+        let (rx_places, rate, driver) = (asker.rx_places(), asker.rate(), asker.driver());
+        Ok(Device { name: name.into(), ifindex, mac, mtu, rx_queues, rx_places, rate, driver })
     }
 }
 
@@ -168,6 +184,13 @@ impl Asker {
         // SAFETY: the command in the first field says that the rest is to be filled in as `struct ethtool_channels`.
         unsafe { self.ask(libc::SIOCETHTOOL, std::ptr::from_mut(&mut channels).cast()) }.ok()?;
         Some(channels.rx + channels.combined).filter(|&n| n > 0)
+    }
+
+    fn rx_places(&self) -> Option<u32> {
+        let mut places = Places { cmd: ETHTOOL_GRINGPARAM, ..Places::default() };
+        // SAFETY: the command in the first field says that the rest is to be filled in as `struct ethtool_ringparam`.
+        unsafe { self.ask(libc::SIOCETHTOOL, std::ptr::from_mut(&mut places).cast()) }.ok()?;
+        Some(places.rx).filter(|&n| n > 0)
     }
 
     fn rate(&self) -> Option<u64> {

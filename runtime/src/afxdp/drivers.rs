@@ -100,6 +100,7 @@ mod tests {
             mac: softnic_wire::MacAddr([2, 0, 0, 0, 0, 7]),
             mtu,
             rx_queues: 1,
+            rx_places: None,
             rate: None,
             driver: Some(driver.into()),
         }

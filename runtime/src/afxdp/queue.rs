@@ -18,7 +18,7 @@ use super::registered::{RINGS, register, ring_size};
 use super::rings::{CompletionRing, FillRing, Piece, RxRing, TxRing};
 use super::socket::{Kick, Socket};
 use super::umem::{CHUNK, Chunk, Umem};
-use super::{CopyMode, FEW_RX_CHUNKS, Options, Statistics, drivers};
+use super::{CopyMode, FEW_RX_CHUNKS, Options, Statistics, drivers, enough_for};
 use crate::io::{MAX_FRAME, PacketIo, sleep_on};
 
 /// Bytes that the kernel leaves free before a frame in its chunk.
@@ -195,6 +195,15 @@ impl AfXdp {
     /// What zero-copy would take, where nobody asked for copies and the driver is known to have better.
     pub fn zero_copy_advice(&self) -> Option<String> {
         if self.may_copy && !self.zero_copy { drivers::advice(&self.device) } else { None }
+    }
+
+    /// What is to be said where there are too few chunks for frames that come in: all may be in the NIC's ring, and frames are lost.
+    pub fn chunks_advice(&self) -> Option<String> {
+        let places = self.device.rx_places.filter(|_| self.zero_copy)?;
+        let enough = enough_for(places);
+        (self.rx_chunks < enough).then(|| {
+            format!("{} chunks are few: its ring has {places} places, chunks={enough} is enough", self.rx_chunks)
+        })
     }
 
     /// Chunks for frames that come in.

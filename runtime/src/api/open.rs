@@ -325,7 +325,8 @@ impl Parts {
             let copies = if first.zero_copy() { "zero-copy" } else { "copy mode" };
             let plural = if queues.len() == 1 { "queue" } else { "queues" };
             let advice = first.zero_copy_advice().map(|what| format!("; for zero-copy: {what}")).unwrap_or_default();
-            description += &format!(" ({native}, {copies}, {} {plural}{advice})", queues.len());
+            let chunks = first.chunks_advice().map(|what| format!("; {what}")).unwrap_or_default();
+            description += &format!(" ({native}, {copies}, {} {plural}{advice}{chunks})", queues.len());
         }
         let rate = queues.first().and_then(|queue| queue.device().rate).unwrap_or(USUAL_RATE);
         let (of_interface, mut link_mtu) = (port.mtu, host.interface().mtu);
