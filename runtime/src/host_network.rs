@@ -141,6 +141,12 @@ impl HostNetwork {
         Ok(self.events.pop_front())
     }
 
+    /// Takes in what changed so far without an event: for whoever changed it, as an interface that is opened may lose its link for a moment.
+    pub fn forget_changes(&mut self) -> Result<(), HostNetworkError> {
+        while self.poll_event()?.is_some() {}
+        Ok(())
+    }
+
     /// When to call [`HostNetwork::handle_timeout`]; to be asked after every other call.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.resolver.poll_timeout()

@@ -297,7 +297,7 @@ impl Parts {
             other => other.into(),
         })?;
         // A link that was lost to our own program, and is back, is nothing that the program must hear of.
-        while host.poll_event()?.is_some() {}
+        host.forget_changes()?;
         Parts::over_queues(format!("afxdp:{interface}"), host, queues, None)
     }
 

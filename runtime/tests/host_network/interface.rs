@@ -97,6 +97,28 @@ fn changes_of_the_link_are_events() {
 }
 
 #[test]
+fn a_link_that_was_away_while_the_device_was_opened_is_no_event() {
+    let Some(spaces) = Namespaces::new(2) else { return };
+    spaces.veth((0, "wa"), (1, "wb"));
+    spaces.inside(0, || {
+        let mut control = Control::open("wa");
+        let index = control.host.interface().index;
+        for (state, up) in [("down", false), ("up", true)] {
+            spaces.ip(1, &format!("link set wb {state}"));
+            while Interface::by_index(index).unwrap().up != up {
+                std::thread::yield_now();
+            }
+        }
+        control.host.forget_changes().unwrap();
+        assert_eq!(control.host.poll_event(), Ok(None));
+        assert!(control.host.interface().up);
+        // What happens from now on is told.
+        spaces.ip(1, "link set wb down");
+        control.expect(Event::LinkDown);
+    });
+}
+
+#[test]
 fn more_changes_than_fit_lead_to_reading_everything_again() {
     let Some(spaces) = Namespaces::new(2) else { return };
     spaces.veth((0, "wa"), (1, "wb"));
