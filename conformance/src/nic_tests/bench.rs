@@ -192,11 +192,6 @@ done"
         }
     }
 
-    /// Ends a program that was started, as Ctrl-C does: it reports what it has done.
-    pub(super) fn interrupt(&mut self, number: u64) -> Result<(), Error> {
-        self.guest.call(&json!({"do": "signal", "number": number, "name": "SIGINT"}), &mut nap).map(drop)
-    }
-
     /// Takes a NIC down for so many seconds, and waits for its carrier. What an interface loses with that comes back: its IPv6 addresses.
     pub(super) fn bounce(&mut self, far: bool, seconds: f32) -> Result<(), Error> {
         let (nic, n) = if far { (&self.far, 2) } else { (&self.near, 1) };

@@ -98,7 +98,10 @@ impl AfXdp {
         let (rx_size, tx_size) = (ring_size(options.rx_chunks), ring_size(options.tx_chunks));
         let least = if options.all_rx_chunks { rx_size } else { FEW_RX_CHUNKS };
         let (socket, umem, free, rx_size) = register(rx_size, least, tx_size)?;
-        socket.make_rings(2 * rx_size, rx_size, tx_size).map_err(AfXdpError::when(RINGS))?;
+        // In zero-copy frames that wait leave chunks for the places of the NIC, see `enough_for`.
+        let may_be_zero_copy = device.rx_places.is_some() && attachment.native() && options.mode != CopyMode::Copy;
+        let waiting = if may_be_zero_copy { rx_size / 2 } else { rx_size };
+        socket.make_rings(2 * rx_size, waiting, tx_size).map_err(AfXdpError::when(RINGS))?;
         let bind = |socket: &Socket| {
             // Behind the driver there is nothing but copies, whatever the driver could do.
             let mode = if attachment.native() { options.mode } else { CopyMode::Copy };
@@ -106,7 +109,8 @@ impl AfXdp {
             attachment.insert(queue, socket.as_fd())?;
             Ok((multi_buffer, attachment.fragments()))
         };
-        let mut opened = AfXdp::over(device, queue, socket, (umem, free), [rx_size, tx_size], options.max_frame, bind)?;
+        let mut opened =
+            AfXdp::over(device, queue, socket, (umem, free), [rx_size, waiting, tx_size], options.max_frame, bind)?;
         opened.attachment = Some(Arc::clone(attachment));
         opened.may_copy = options.mode == CopyMode::Auto;
         Ok(opened)
@@ -118,24 +122,24 @@ impl AfXdp {
         let memory = Umem::in_file(memory.as_fd(), rx_chunks + tx_chunks);
         let memory = memory.map_err(AfXdpError::when("map the memory for frames"))?;
         let is_bound = |_: &Socket| Ok((multi_buffer, fragments));
-        AfXdp::over(device, queue, Socket::from(socket), memory, [rx_chunks, tx_chunks], MAX_FRAME, is_bound)
+        AfXdp::over(device, queue, Socket::from(socket), memory, [rx_chunks, rx_chunks, tx_chunks], MAX_FRAME, is_bound)
     }
 
-    /// A queue over a socket with rings for so many chunks. `bind` binds it, if it is not bound yet, and says whether frames may take two chunks, and
+    /// A queue over a socket with so many chunks for frames that come in, of which so many wait, and for those to send. `bind` binds it, if it is not bound yet, and says whether frames may take two chunks, and
     /// come in several buffers. Rings are mapped before: older kernels refuse that later.
     fn over(
         device: &Arc<Device>,
         queue: u32,
         socket: Socket,
         (umem, mut free): (Umem, Vec<Chunk>),
-        [rx_chunks, tx_chunks]: [u32; 2],
+        [rx_chunks, waiting, tx_chunks]: [u32; 3],
         max_frame: usize,
         bind: impl FnOnce(&Socket) -> Result<(bool, bool), AfXdpError>,
     ) -> Result<AfXdp, AfXdpError> {
         let rings = AfXdpError::when(RINGS);
         let offsets = socket.ring_offsets().map_err(&rings)?;
         let mut fill = FillRing::new(socket.as_fd(), &offsets, 2 * rx_chunks).map_err(&rings)?;
-        let rx = RxRing::new(socket.as_fd(), &offsets, rx_chunks).map_err(&rings)?;
+        let rx = RxRing::new(socket.as_fd(), &offsets, waiting).map_err(&rings)?;
         let tx = TxRing::new(socket.as_fd(), &offsets, tx_chunks).map_err(&rings)?;
         let completions = CompletionRing::new(socket.as_fd(), &offsets, tx_chunks).map_err(&rings)?;
         // In the order of their addresses: so a frame of two chunks mostly gets neighbours.
