@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 use softnic_perf::say;
 use softnic_runtime::PacketIo;
 use softnic_runtime::afxdp::{AfXdp, Device, Options};
-use softnic_runtime::api::{DeviceSpec, OwnAddresses, SHM_MAC};
+use softnic_runtime::api::{Context, DeviceSpec, OpenOptions, OwnAddresses, SHM_MAC};
 use softnic_runtime::capabilities::missing_for_afxdp;
+#[cfg(feature = "dpdk")]
+use softnic_runtime::dpdk;
 use softnic_runtime::host_network::{HostNetwork, Interface, path_mtu};
 use softnic_runtime::share::served;
 
@@ -21,9 +23,10 @@ use crate::Common;
   softnic devinfo                      # the interfaces that could be used, and what is missing
   softnic devinfo --dev afxdp:eth0     # opens it for a moment
   softnic devinfo --dev afxdp:eth0,mode=zero-copy
+  softnic devinfo --dev dpdk:net_memif0,role=server,socket=/tmp/m,ip=10.0.0.1/24   # if built with it
   softnic devinfo --dev mem --json")]
 pub(crate) struct Args {
-    /// The device: mem, shm, shm:NAME, shared:INTERFACE, afxdp:INTERFACE[,mode=zero-copy|copy|auto][,queues=N][,chunks=N] or dgram:OURS,PEERS,ip=ADDR/LEN [default: all interfaces, none of them opened]
+    /// The device: mem, shm, shm:NAME, shared:INTERFACE, afxdp:INTERFACE[,mode=zero-copy|copy|auto][,queues=N][,chunks=N], dpdk:DEVICE,ip=ADDR/LEN[,mtu=N][,queues=N] or dgram:OURS,PEERS,ip=ADDR/LEN [default: all interfaces, none of them opened]
     #[arg(long, short = 'd', value_name = "DEVICE")]
     dev: Option<DeviceSpec>,
 }
@@ -41,9 +44,11 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
             vec![without_interface(&device.to_string(), &OwnAddresses { mac: SHM_MAC, addresses })]
         }
         Some(device @ DeviceSpec::Dgram { own, .. }) => vec![without_interface(&device.to_string(), own)],
+        Some(device @ DeviceSpec::Dpdk(_)) => vec![by_dpdk(device)?],
     };
+    let others = if args.dev.is_none() { for_dpdk() } else { Vec::new() };
     let mut out = io::stdout().lock();
-    for device in &devices {
+    for device in devices.iter().chain(&others) {
         let printed = if common.json { writeln!(out, "{device}") } else { print(&mut out, device) };
         match printed {
             Err(e) if e.kind() != ErrorKind::BrokenPipe => return Err(format!("cannot write the output: {e}")),
@@ -78,6 +83,39 @@ fn without_interface(name: &str, own: &OwnAddresses) -> Value {
         "device": name, "mac": own.mac.to_string(), "link": "up", "path_mtu": 4096, "queues": 1,
         "gids": gids(&own.addresses),
     })
+}
+
+/// A device of DPDK's says what it is once it is open.
+fn by_dpdk(device: &DeviceSpec) -> Result<Value, String> {
+    let opened = Context::open(device, &OpenOptions::default()).map_err(|e| e.to_string())?;
+    let port = opened.port();
+    Ok(json!({
+        "device": opened.description(), "mac": port.mac.to_string(), "link": if opened.is_up() { "up" } else { "down" },
+        "path_mtu": port.mtu.bytes(), "queues": opened.engines(),
+        "gids": gids(&port.addresses),
+    }))
+}
+
+/// The drivers of DPDK's that are built in, and the NICs that they would take.
+#[cfg(feature = "dpdk")]
+fn for_dpdk() -> Vec<Value> {
+    let nic = |nic: &dpdk::PciNic| {
+        let (vendor, device) = nic.id;
+        let what = match (&nic.bound_to, nic.is_free()) {
+            (Some(driver), true) => format!("{driver}: DPDK can open it"),
+            (Some(driver), false) => format!("{driver}, the kernel's: bind it to vfio-pci first"),
+            (None, _) => "no driver: bind it to vfio-pci first".into(),
+        };
+        json!({ "device": format!("dpdk:{}", nic.address), "id": format!("{vendor:04x}:{device:04x}"), "bound_to": what })
+    };
+    let drivers: Vec<&str> = dpdk::drivers().collect();
+    let built_in = json!({ "device": "dpdk:…", "drivers": drivers.join(" ") });
+    [built_in].into_iter().chain(dpdk::pci_nics().iter().map(nic)).collect()
+}
+
+#[cfg(not(feature = "dpdk"))]
+fn for_dpdk() -> Vec<Value> {
+    Vec::new()
 }
 
 /// What can be told of an interface without opening it.
@@ -157,6 +195,11 @@ fn missing_privileges() -> Option<String> {
 
 fn print(out: &mut impl Write, d: &Value) -> io::Result<()> {
     let text = |name: &str| d[name].as_str().unwrap_or("?").to_string();
+    for (key, what) in [("drivers", "drivers of DPDK that are built in"), ("bound_to", "bound to")] {
+        if d[key].is_string() {
+            return writeln!(out, "{}: {what}: {}", text("device"), text(key));
+        }
+    }
     writeln!(out, "{}: {}, link {}", text("device"), text("mac"), text("link"))?;
     let path_mtu = d["path_mtu"].as_u64().map_or("none: raise the interface's MTU".into(), |n| n.to_string());
     match d["mtu"].as_u64() {

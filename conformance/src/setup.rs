@@ -21,6 +21,11 @@ const TOOLS: [Tool; 4] = [
 ];
 /// What the tests of `softnic report` call.
 pub const BROWSER: [Tool; 1] = [Tool { program: "chromium", package: "chromium" }];
+/// What the feature `dpdk` is built with.
+pub const DPDK: [Tool; 2] = [
+    Tool { program: "/usr/include/dpdk/rte_ethdev.h", package: "libdpdk-dev" },
+    Tool { program: "pkg-config", package: "pkg-config" },
+];
 /// What `cargo xtask bench-peers` calls.
 pub const RACE: [Tool; 4] = [
     Tool { program: "ip", package: "iproute2" },

@@ -76,6 +76,12 @@ pub trait PacketIo {
     }
 }
 
+/// A line that says nothing of itself: it is asked now and then.
+pub(crate) trait Line: Send {
+    /// Whether it is up, after what can be done for it.
+    fn look(&mut self) -> bool;
+}
+
 impl<T: PacketIo + ?Sized> PacketIo for Box<T> {
     fn receive(&mut self, limit: usize, take: &mut dyn FnMut(&mut [u8])) -> io::Result<usize> {
         (**self).receive(limit, take)

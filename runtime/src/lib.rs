@@ -12,6 +12,7 @@ pub mod bump;
 pub mod capabilities;
 mod capture_file;
 mod dgram;
+pub mod dpdk;
 mod driver;
 mod engine;
 mod failover;

@@ -69,11 +69,13 @@ impl Steering {
     }
 }
 
-/// Whose frame it is, by the upper bits of its queue pair's number; `None` for a group's, which is everybody's. What is no RoCE packet
-/// stays with whoever received it.
-fn owner(frame: &[u8], layout: &Result<Layout, Error>, bits: u32, me: u32) -> Option<u32> {
-    let Ok(layout) = layout else { return Some(me) };
-    let Ok(header) = bth::Packet::new_checked(frame.get(layout.bth..).unwrap_or_default()) else { return Some(me) };
+/// The engine that asks for neighbours, and is asked: it gets all that is no RoCE packet.
+const FIRST: u32 = 0;
+
+/// Whose frame it is, by the upper bits of its queue pair's number; `None` for a group's, which is everybody's.
+fn owner(frame: &[u8], layout: &Result<Layout, Error>, bits: u32) -> Option<u32> {
+    let Ok(layout) = layout else { return Some(FIRST) };
+    let Ok(header) = bth::Packet::new_checked(frame.get(layout.bth..).unwrap_or_default()) else { return Some(FIRST) };
     match header.dest_qp() {
         Qpn::MULTICAST => None,
         // What is negotiated for a queue pair goes to QP1, and is taken where the queue pair is.
@@ -105,7 +107,7 @@ impl PacketIo for Steering {
             }
         };
         let mut own = 0;
-        inner.receive_located(limit - taken, &mut |frame, layout| match owner(frame, &layout, *bits, *index) {
+        inner.receive_located(limit - taken, &mut |frame, layout| match owner(frame, &layout, *bits) {
             Some(me) if me == *index => {
                 take(frame, layout);
                 own += 1;
@@ -234,6 +236,18 @@ mod tests {
         assert_eq!(received(&mut engines[0]), [frames[0].clone(), frames[3].clone()]);
         assert_eq!(received(&mut engines[2]), [frames[2].clone(), frames[3].clone()]);
         assert!(engines.iter_mut().all(|e| received(e).is_empty() && e.lost() == 0));
+    }
+
+    #[test]
+    fn what_is_no_roce_goes_to_the_first_engine_which_asks_for_neighbours() {
+        let (mut peers, ours): (Vec<_>, Vec<Io>) =
+            (0..2).map(|_| MemoryWire::pair().map(|(a, b)| (a, Box::new(b) as Io)).unwrap()).unzip();
+        let mut engines = Steering::among(ours, 1).unwrap();
+        let mut arp = vec![0xff; 60];
+        arp[12..14].copy_from_slice(&[0x08, 0x06]);
+        peers[1].transmit(1, &mut |tx| tx.put_frame(&arp).is_ok()).unwrap();
+        assert!(received(&mut engines[1]).is_empty());
+        assert_eq!(received(&mut engines[0]), [arp]);
     }
 
     #[test]

@@ -57,6 +57,7 @@ const STEPS: &[Step] = &[
     }),
     Step::new("planted bugs are found", soak::run_short),
     Step::new("table of goodput", || shell(&GOODPUT_TABLE)),
+    Step::new("devices of DPDK", with_dpdk),
     Step::new("captures of hardware", hardware_captures),
     Step::new("tshark", compare_with_tshark),
     Step::new("Linux Soft-RoCE", interop::run_short),
@@ -97,6 +98,15 @@ fn reports() -> Outcome {
         Err(why) => return Outcome::LeftOut(why),
     }
     cargo_test(&[&["cargo", "test", "--test", "report"], &TESTED[..], &["--", "browser"]].concat(), &[])
+}
+
+/// The feature has all of it built once more from the runtime on, so it is one test, of processes.
+fn with_dpdk() -> Outcome {
+    match setup::install(&setup::DPDK) {
+        Ok(done) => println!("{done}"),
+        Err(why) => return Outcome::LeftOut(why),
+    }
+    cargo_test(&["cargo", "test", "--features", "dpdk", "-p", "softnic", "--test", "dpdk", "--locked"], &[])
 }
 
 fn hardware_captures() -> Outcome {

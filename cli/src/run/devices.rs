@@ -92,6 +92,7 @@ impl Devices {
                     return Err(OpenError::NoAddress(device.to_string()).to_string());
                 }
                 DeviceSpec::Dgram { .. } => {}
+                DeviceSpec::Dpdk(spec) => spec.check().map_err(|e| e.to_string())?,
                 DeviceSpec::Shared { interface } => {
                     let host = HostNetwork::open(interface).map_err(|e| e.to_string())?;
                     served(interface).map_err(|e| e.to_string())?;

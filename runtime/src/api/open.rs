@@ -2,6 +2,7 @@
 
 mod attend;
 mod backup;
+mod dpdk;
 mod follow;
 mod memory;
 mod spec;
@@ -19,6 +20,7 @@ use softnic_trace::{Level, Log, Trace};
 use softnic_wire::ethernet::{self, MAX_TAGS};
 use softnic_wire::{MacAddr, PathMtu};
 
+pub(super) use follow::keep;
 use follow::set_link;
 
 pub use backup::{BackupOptions, MUTUAL, mutual_backups, parse_backup, parse_failover, parse_kv, parse_probe};
@@ -31,11 +33,12 @@ use super::failover::Failover;
 use super::path::{Network, Surroundings};
 use crate::afxdp::{self, AfXdp, AfXdpError, Device};
 use crate::capture_file::{self, NamedFile};
+use crate::dpdk::DpdkError;
 use crate::driver::{Driver, DriverError, DriverPort};
 use crate::engine::{Engine, Io, Mode, Watcher};
 use crate::failover::list::Control;
 use crate::host_network::{HostNetwork, HostNetworkError};
-use crate::io::PacketIo;
+use crate::io::{Line, PacketIo};
 use crate::neighbours::Neighbours;
 use crate::remedy::remedy;
 use crate::share::{Seat, ShareError, served_here};
@@ -122,6 +125,9 @@ pub enum OpenError {
     /// The socket was not made.
     #[error(transparent)]
     Dgram(#[from] DgramError),
+    /// The device is not DPDK's to drive.
+    #[error(transparent)]
+    Dpdk(#[from] DpdkError),
     /// The faults are not for a device.
     #[error(transparent)]
     Fault(#[from] SpecError),
@@ -220,8 +226,8 @@ pub(super) enum Neighbourhood {
     Kernel(Box<HostNetwork>),
     /// There is nobody but processes behind the same addresses.
     Here,
-    /// Nobody: the NIC asks.
-    Own,
+    /// Nobody: the NIC asks. Of some the line may be down.
+    Own(Option<Box<dyn Line>>),
 }
 
 impl Context {
@@ -257,6 +263,7 @@ impl Parts {
             }
             DeviceSpec::Shared { interface } => Parts::shared(interface, options)?,
             DeviceSpec::Shm(spec) => Parts::shm(spec)?,
+            DeviceSpec::Dpdk(spec) => Parts::dpdk(spec, options)?,
             DeviceSpec::Dgram { spec, own } => {
                 if own.addresses.is_empty() {
                     return Err(OpenError::NoAddress(device.to_string()));
@@ -267,7 +274,7 @@ impl Parts {
                 Parts {
                     ios: vec![io],
                     port,
-                    neighbourhood: Neighbourhood::Own,
+                    neighbourhood: Neighbourhood::Own(None),
                     company: None,
                     description,
                     rate: USUAL_RATE,
@@ -387,7 +394,10 @@ impl Parts {
         number: usize,
     ) -> Result<Surroundings, OpenError> {
         let network = match self.neighbourhood {
-            Neighbourhood::Own => Network::Own,
+            Neighbourhood::Own(line) => {
+                let follow = |line| follow::line(line, engines, events, link_down, number);
+                Network::Own { follower: line.map(follow).transpose()? }
+            }
             Neighbourhood::Here => Network::Here,
             Neighbourhood::Kernel(host) => {
                 let up = host.interface().up;
@@ -537,7 +547,7 @@ mod tests {
             let parts = Parts {
                 ios: vec![io],
                 port,
-                neighbourhood: Neighbourhood::Own,
+                neighbourhood: Neighbourhood::Own(None),
                 company: None,
                 description: String::new(),
                 rate: USUAL_RATE,

@@ -28,8 +28,8 @@ pub(crate) enum Network {
     Kernel { host: Arc<Mutex<HostNetwork>>, start: Instant, follower: Background },
     /// There is nobody who has not our own addresses, as on a network in memory.
     Here,
-    /// Nobody: the NIC asks by itself, and everybody is on the link.
-    Own,
+    /// Nobody: the NIC asks by itself, and everybody is on the link. Whoever asks the line how it is, where somebody must.
+    Own { follower: Option<Background> },
 }
 
 /// What a NIC is surrounded by.
@@ -47,7 +47,8 @@ impl Network {
     /// The descriptors that it holds.
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         match self {
-            Network::Own | Network::Here => Vec::new(),
+            Network::Here => Vec::new(),
+            Network::Own { follower } => follower.iter().flat_map(Background::descriptors).copied().collect(),
             Network::Kernel { host, follower, .. } => [&lock(host).descriptors(), follower.descriptors()].concat(),
         }
     }
@@ -231,7 +232,7 @@ impl Wire<'_> {
                 }
             }
             Network::Here => Err(PathError::Elsewhere(peer)),
-            Network::Own => {
+            Network::Own { .. } => {
                 let index = sgid_index.or_else(same_version).ok_or(PathError::NoAddress(peer))?;
                 let engine = &self.engines[0];
                 let mut core = engine.control();
@@ -261,7 +262,7 @@ impl Wire<'_> {
     fn tags(&self) -> [Option<VlanTag>; MAX_TAGS] {
         match self.network {
             Network::Kernel { host, .. } => lock(host).tags(),
-            Network::Own | Network::Here => Default::default(),
+            Network::Own { .. } | Network::Here => Default::default(),
         }
     }
 }

@@ -8,8 +8,9 @@ use std::time::Instant;
 use softnic_nic::{AddressAttr, Port};
 use softnic_wire::{ExtHeaders, Layout, MacAddr, Opcode, PacketFields, Psn, Qpn, Template, TxFrame, bth};
 
-use super::open::{DeviceSpec, Neighbourhood, OpenError, OpenOptions, Parts};
+use super::open::{DeviceSpec, Neighbourhood, OpenError, OpenOptions, Parts, keep};
 use super::path::{PathError, await_path};
+use crate::background::Background;
 use crate::engine::Io;
 use crate::host_network::HostNetwork;
 use crate::io::MAX_FRAME;
@@ -20,6 +21,8 @@ pub struct RawPort {
     port: Port,
     network: Option<HostNetwork>,
     description: String,
+    /// Whoever asks the line how it is, where somebody must.
+    _follower: Option<Background>,
 }
 
 /// A frame to be sent again and again: an RC WRITE MIDDLE packet, so that devices steer it like one, with a number where its PSN is.
@@ -52,7 +55,7 @@ impl RawPort {
         match device {
             // A frame without a queue pair is for nobody there.
             DeviceSpec::Shm(_) | DeviceSpec::Shared { .. } => Err(OpenError::NoRawFrames(device.to_string())),
-            _ => Ok(RawPort::from(Parts::of(device, options)?)),
+            _ => RawPort::from(Parts::of(device, options)?),
         }
     }
 
@@ -61,16 +64,19 @@ impl RawPort {
     /// # Errors
     /// When the system refuses a descriptor.
     pub fn open_pair(options: &OpenOptions) -> Result<[RawPort; 2], OpenError> {
-        Ok(Parts::pair(options)?.map(RawPort::from))
+        let [a, b] = Parts::pair(options)?;
+        Ok([RawPort::from(a)?, RawPort::from(b)?])
     }
 
-    fn from(parts: Parts) -> RawPort {
+    fn from(parts: Parts) -> Result<RawPort, OpenError> {
         let Parts { ios, port, neighbourhood, description, .. } = parts;
-        let network = match neighbourhood {
-            Neighbourhood::Kernel(host) => Some(*host),
-            Neighbourhood::Here | Neighbourhood::Own => None,
+        let (network, line) = match neighbourhood {
+            Neighbourhood::Kernel(host) => (Some(*host), None),
+            Neighbourhood::Here => (None, None),
+            Neighbourhood::Own(line) => (None, line),
         };
-        RawPort { ios, port, network, description }
+        let _follower = line.map(keep).transpose()?;
+        Ok(RawPort { ios, port, network, description, _follower })
     }
 
     /// The backend in one line of text.

@@ -97,6 +97,8 @@ fn macs(spec: &DeviceSpec) -> Vec<MacAddr> {
         DeviceSpec::Mem => vec![OwnAddresses::of_host(1).mac, OwnAddresses::of_host(2).mac],
         DeviceSpec::Shm(_) => vec![SHM_MAC],
         DeviceSpec::Dgram { own, .. } => vec![own.mac],
+        // The device's own is known when it is opened.
+        DeviceSpec::Dpdk(spec) => vec![OwnAddresses::with(spec.own_addresses()).mac],
         DeviceSpec::AfXdp { interface, .. } | DeviceSpec::Shared { interface } => {
             // One without is refused when it is opened.
             vec![mac_of(interface).unwrap_or(MacAddr([0; 6]))]
@@ -148,7 +150,7 @@ impl Device {
             DeviceSpec::AfXdp { interface, .. } | DeviceSpec::Shared { interface } => Some(interface),
             // Its first addresses are those of loopback.
             DeviceSpec::Shm(_) => Some("lo"),
-            DeviceSpec::Mem | DeviceSpec::Dgram { .. } => None,
+            DeviceSpec::Mem | DeviceSpec::Dgram { .. } | DeviceSpec::Dpdk(_) => None,
         }
     }
 
@@ -164,6 +166,7 @@ impl Device {
                     Err(_) => (false, Vec::new()),
                 }
             }
+            DeviceSpec::Dpdk(spec) => (true, spec.own_addresses()),
         }
     }
 

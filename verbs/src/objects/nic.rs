@@ -118,7 +118,7 @@ impl Owners {
     fn of(spec: &DeviceSpec) -> Owners {
         let interface = match spec {
             DeviceSpec::AfXdp { interface, .. } | DeviceSpec::Shared { interface } => Some(interface.clone()),
-            DeviceSpec::Mem | DeviceSpec::Shm(_) | DeviceSpec::Dgram { .. } => None,
+            DeviceSpec::Mem | DeviceSpec::Shm(_) | DeviceSpec::Dgram { .. } | DeviceSpec::Dpdk(_) => None,
         };
         Owners { interface, ..Owners::default() }
     }

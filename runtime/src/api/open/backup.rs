@@ -73,7 +73,7 @@ pub(super) fn config_of(options: &OpenOptions) -> Result<Config, OpenError> {
 fn interface(device: &DeviceSpec) -> Option<&str> {
     match device {
         DeviceSpec::AfXdp { interface, .. } | DeviceSpec::Shared { interface } => Some(interface),
-        DeviceSpec::Mem | DeviceSpec::Shm(_) | DeviceSpec::Dgram { .. } => None,
+        DeviceSpec::Mem | DeviceSpec::Shm(_) | DeviceSpec::Dgram { .. } | DeviceSpec::Dpdk(_) => None,
     }
 }
 

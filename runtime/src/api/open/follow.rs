@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use softnic_nic::{Nic, transports};
 use softnic_shift::DualNic;
@@ -15,7 +15,7 @@ use crate::api::events::Events;
 use crate::background::Background;
 use crate::engine::Engine;
 use crate::host_network::{Event, HostNetwork, path_mtu};
-use crate::io::PacketIo;
+use crate::io::{Line, PacketIo};
 use crate::locked::lock;
 
 /// Starts the thread that follows, for a port of the engines.
@@ -43,6 +43,42 @@ pub(super) fn start(
         }
     })?;
     Ok(thread.holding(fd))
+}
+
+/// How often a line is asked that says nothing of itself.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Starts the thread that asks a line how it is, for a port of the engines.
+pub(super) fn line(
+    mut line: Box<dyn Line>,
+    engines: &[Arc<Engine>],
+    events: &Arc<Events>,
+    link_down: LinkDown,
+    number: usize,
+) -> io::Result<Background> {
+    let mut up = line.look();
+    set_link(engines, events, link_down, number, up);
+    let (engines, events) = (engines.to_vec(), Arc::clone(events));
+    Background::start("softnic-line", move |stop| {
+        while !stop.is_told() {
+            let now = line.look();
+            if now != up {
+                up = now;
+                set_link(&engines, &events, link_down, number, up);
+            }
+            stop.wait_on(&[], Some(LOOK));
+        }
+    })
+}
+
+/// Starts the thread that asks a line how it is, and does what can be done for it, where nobody wants to know.
+pub(in crate::api) fn keep(mut line: Box<dyn Line>) -> io::Result<Background> {
+    Background::start("softnic-line", move |stop| {
+        while !stop.is_told() {
+            line.look();
+            stop.wait_on(&[], Some(LOOK));
+        }
+    })
 }
 
 /// Tells the engines what changed, and then the program: it finds all engines as they are told to it.

@@ -38,7 +38,7 @@ impl Parts {
             let own = own(n);
             let port = Port { mac: own.mac, addresses: own.addresses, mtu: PathMtu::B4096 };
             let (description, link_mtu) = (format!("mem, end {n}"), link_mtu_of(ios[0].max_frame()));
-            let (neighbourhood, company) = (Neighbourhood::Own, None);
+            let (neighbourhood, company) = (Neighbourhood::Own(None), None);
             Parts { ios, port, neighbourhood, company, description, rate: MEMORY_RATE, link_mtu }
         };
         let [a, b] = ends;

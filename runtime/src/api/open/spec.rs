@@ -1,4 +1,4 @@
-//! The name of a device: `mem`, `shm[:NAME]`, `shared:IF`, `afxdp:IF`, `dgram:A,B`, with an address where the backend has none.
+//! The name of a device: `mem`, `shm[:NAME]`, `shared:IF`, `afxdp:IF`, `dpdk:DEVARGS`, `dgram:A,B`, with an address where the backend has none.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,6 +9,7 @@ use softnic_wire::MacAddr;
 
 use crate::afxdp::CopyMode;
 use crate::dgram::{DgramError, DgramSpec};
+use crate::dpdk::{DpdkSpec, DpdkSpecError};
 use crate::shm::{ShmSpec, ShmSpecError};
 
 /// The most queues that are used of a device.
@@ -46,6 +47,8 @@ pub enum DeviceSpec {
         /// Our own addresses there.
         own: OwnAddresses,
     },
+    /// A device that DPDK drives.
+    Dpdk(DpdkSpec),
 }
 
 /// The addresses of a NIC whose backend has none.
@@ -58,6 +61,11 @@ pub struct OwnAddresses {
 }
 
 impl OwnAddresses {
+    /// These, with a MAC address that follows from the first.
+    pub fn with(addresses: Vec<IpAddr>) -> OwnAddresses {
+        OwnAddresses { mac: mac_for(&addresses), addresses }
+    }
+
     /// Those of the n-th NIC on a wire that nobody else is on.
     pub fn of_host(n: u8) -> OwnAddresses {
         let v4 = IpAddr::from([10, 0, 0, n]);
@@ -109,7 +117,7 @@ fn mac_for(addresses: &[IpAddr]) -> MacAddr {
 pub enum DeviceSpecError {
     /// There is no such kind of device.
     #[error(
-        "there is no device `{0}`: it must be mem, shm[:NAME], shared:INTERFACE, afxdp:INTERFACE[,mode=M][,queues=N][,chunks=N] (or INTERFACE alone) or dgram:OURS,PEERS"
+        "there is no device `{0}`: it must be mem, shm[:NAME], shared:INTERFACE, afxdp:INTERFACE[,mode=M][,queues=N][,chunks=N] (or INTERFACE alone), dpdk:DEVICE or dgram:OURS,PEERS"
     )]
     Kind(String),
     /// No interface is named.
@@ -142,12 +150,18 @@ pub enum DeviceSpecError {
     /// The names of the sockets are wrong.
     #[error(transparent)]
     Dgram(#[from] DgramError),
+    /// The name of the DPDK device is wrong.
+    #[error(transparent)]
+    Dpdk(#[from] DpdkSpecError),
 }
 
 impl FromStr for DeviceSpec {
     type Err = DeviceSpecError;
 
     fn from_str(s: &str) -> Result<DeviceSpec, DeviceSpecError> {
+        if let Some(words) = s.strip_prefix("dpdk:") {
+            return Ok(DeviceSpec::Dpdk(words.parse()?));
+        }
         let is_option = |part: &&str| part.starts_with("ip=") || part.starts_with("mac=");
         let (options, names): (Vec<&str>, Vec<&str>) = s.split(',').partition(is_option);
         let name = names.join(",");
@@ -239,6 +253,7 @@ impl fmt::Display for DeviceSpec {
                 queues.map_or(Ok(()), |queues| write!(f, ",queues={queues}"))?;
                 chunks.map_or(Ok(()), |chunks| write!(f, ",chunks={chunks}"))
             }
+            DeviceSpec::Dpdk(spec) => spec.fmt(f),
             DeviceSpec::Dgram { spec, .. } => {
                 write!(f, "dgram:{},{}", spec.local.display(), spec.remote.display())
             }

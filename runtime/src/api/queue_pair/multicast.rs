@@ -45,7 +45,7 @@ impl QueuePair {
         let inner = self.0.pd.inner();
         let membership = match &inner.network {
             Network::Kernel { host, .. } => lock(host).join(group).map(Some).map_err(MulticastError::from),
-            Network::Here | Network::Own => Ok(None),
+            Network::Here | Network::Own { .. } => Ok(None),
         };
         let membership = membership.and_then(|kernel| {
             let company = inner.company.as_ref().map(|company| company.join(group)).transpose()?;

@@ -1,0 +1,25 @@
+//! Backend `dpdk:DEVARGS`: the queues of a device that DPDK drives, from user space and without the kernel.
+//!
+//! The names of devices are understood everywhere; the devices themselves are there with the feature `dpdk`.
+
+#[cfg(feature = "dpdk")]
+mod device;
+#[cfg(feature = "dpdk")]
+mod eal;
+mod error;
+#[cfg(feature = "dpdk")]
+mod inventory;
+#[cfg(feature = "dpdk")]
+mod nap;
+#[cfg(feature = "dpdk")]
+mod queue;
+mod spec;
+#[cfg(feature = "dpdk")]
+mod sys;
+
+#[cfg(feature = "dpdk")]
+pub(crate) use device::{Dpdk, DpdkLine};
+pub use error::DpdkError;
+#[cfg(feature = "dpdk")]
+pub use inventory::{PciNic, drivers, pci_nics};
+pub use spec::{DpdkSpec, DpdkSpecError};

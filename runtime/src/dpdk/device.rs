@@ -1,0 +1,318 @@
+//! A device of DPDK's: found, opened with its queues, and given back.
+
+use std::fs;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use softnic_wire::MacAddr;
+
+use super::eal::{self, Memory, kernel_driver};
+use super::error::DpdkError;
+use super::inventory::is_for_dpdk;
+use super::queue::Queue;
+use super::spec::DpdkSpec;
+use super::sys::{self, Pool, Port, PortInfo, PortSetup};
+use crate::afxdp::Device;
+use crate::io::{Line, MAX_FRAME};
+
+/// Places for frames in a queue, each direction, where the driver has so many.
+const SLOTS: u16 = 1024;
+/// Buffers of a queue beside those in its rings: in caches of threads, and under way.
+const FURTHER: u32 = 2048;
+/// How long the other end of a wire is waited for: the server of a memif, and a NIC's carrier, which comes seconds after it was started.
+const PATIENCE: Duration = Duration::from_secs(3);
+const CARRIER: Duration = Duration::from_secs(6);
+/// How often to look for it, and how often a memif that lost its server tries again.
+const LOOK: Duration = Duration::from_millis(20);
+const AGAIN: Duration = Duration::from_millis(200);
+/// Ethernet with a tag, which an MTU does not count.
+const HEADERS: usize = 18;
+
+/// A device of DPDK's.
+#[derive(Debug)]
+pub(crate) struct Dpdk {
+    pub(super) port: Port,
+    pub(super) pools: Vec<Pool>,
+    /// Whether queues have interrupts.
+    interrupts: bool,
+    info: PortInfo,
+    memory: Memory,
+    pub(super) max_frame: usize,
+}
+
+impl Dpdk {
+    /// Opens a device, with its queues.
+    pub(crate) fn open(spec: &DpdkSpec, queues: Option<u32>) -> Result<(Arc<Dpdk>, Vec<Queue>), DpdkError> {
+        check_pci(spec)?;
+        let needed = MAX_FRAME;
+        check_buffers(spec, needed)?;
+        check_options(spec)?;
+        let memory = eal::start(spec)?;
+        sys::enter_thread();
+        if let Some(socket) = spec.listens_at() {
+            remove_left_behind(socket);
+        }
+        let device = spec.to_string();
+        let failed = |error| DpdkError::Attach { device: device.clone(), error };
+        let port = Port::attach(&defaults(spec, needed)).map_err(failed)?;
+        let opened = Dpdk::configure(spec, port, memory, queues);
+        let device = opened?;
+        let count = device.pools.len() as u16;
+        let device = Arc::new(device);
+        let queues = (0..count).map(|n| Queue::new(&device, n).map_err(failed)).collect::<Result<_, _>>()?;
+        Ok((device, queues))
+    }
+
+    fn configure(spec: &DpdkSpec, port: Port, memory: Memory, queues: Option<u32>) -> Result<Dpdk, DpdkError> {
+        let failed = |error| DpdkError::Attach { device: spec.to_string(), error };
+        let close = |port: &Port| {
+            let _ = port.close(spec.is_memif());
+        };
+        let info = port.info().inspect_err(|_| close(&port)).map_err(failed)?;
+        let wanted = spec.queues.or(queues).unwrap_or(1);
+        if wanted > u32::from(info.max_queues) {
+            close(&port);
+            return Err(DpdkError::Queues { device: spec.to_string(), theirs: info.max_queues, wanted });
+        }
+        let queues = wanted as u16;
+        let (mtu, max_frame) = frames_of(spec, &info);
+        let room = room_of(&info.driver());
+        static POOLS: AtomicU32 = AtomicU32::new(0);
+        let count = u32::from(SLOTS) * 2 + FURTHER;
+        let pool = |_| Pool::new(&format!("softnic-{}", POOLS.fetch_add(1, Ordering::Relaxed)), count, room);
+        let pools =
+            (0..queues).map(pool).collect::<Result<Vec<_>, _>>().inspect_err(|_| close(&port)).map_err(failed)?;
+        let setup =
+            PortSetup { queues, rx_slots: SLOTS, tx_slots: SLOTS, mtu, room, interrupts: u8::from(info.is_pci()) };
+        let mut interrupts = info.is_pci();
+        let start = Instant::now();
+        let mut opened = port.open(&setup, &pools);
+        while opened.is_err() && spec.memif_socket(false).is_some() && start.elapsed() < PATIENCE {
+            std::thread::sleep(AGAIN);
+            opened = port.open(&setup, &pools);
+        }
+        if opened.is_err() && interrupts {
+            // Not every driver has them.
+            interrupts = false;
+            opened = port.open(&PortSetup { interrupts: 0, ..setup }, &pools);
+        }
+        opened.inspect_err(|_| close(&port)).map_err(|error| match spec.memif_socket(false) {
+            Some(socket) => DpdkError::NoServer { device: spec.to_string(), socket: socket.into(), error },
+            None => failed(error),
+        })?;
+        // Groups are joined at the NIC core: the port lets all of them in, where it tells them apart at all.
+        let _ = port.take_all_multicast();
+        let patience = match () {
+            () if info.is_pci() => CARRIER,
+            () if spec.memif_socket(false).is_some() => PATIENCE,
+            // Its peer may come whenever it likes.
+            () => Duration::ZERO,
+        };
+        let start = Instant::now();
+        while !port.is_up() && start.elapsed() < patience {
+            std::thread::sleep(LOOK);
+        }
+        let info = port.info().unwrap_or(info);
+        Ok(Dpdk { port, pools, interrupts, info, memory, max_frame })
+    }
+
+    /// Its MAC address.
+    pub(crate) fn mac(&self) -> MacAddr {
+        MacAddr(self.info.mac)
+    }
+
+    /// What it carries, in bits a second, where the driver knows.
+    pub(crate) fn rate(&self) -> Option<u64> {
+        Some(u64::from(self.info.speed) * 1_000_000).filter(|&rate| rate > 0)
+    }
+
+    pub(super) fn has_interrupts(&self) -> bool {
+        self.interrupts
+    }
+
+    /// What it is, for people.
+    pub(crate) fn description(&self) -> String {
+        let sleep = if self.interrupts { "interrupts" } else { "naps" };
+        let (queues, plural) = (self.pools.len(), if self.pools.len() == 1 { "queue" } else { "queues" });
+        format!("driver {}, {}, {queues} {plural}, {sleep}", self.info.driver(), self.memory.name())
+    }
+}
+
+/// The line of a device.
+pub(crate) struct DpdkLine {
+    device: Arc<Dpdk>,
+    /// It listens, and nobody came yet: it counts as up, because programs look at their port before they wait for a peer.
+    awaits_first: bool,
+    /// The driver connects to its peer when it is started, and never again.
+    connects: bool,
+    next_try: Instant,
+}
+
+impl DpdkLine {
+    pub(crate) fn new(device: &Arc<Dpdk>, spec: &DpdkSpec) -> DpdkLine {
+        let connects = spec.memif_socket(false).is_some();
+        let awaits_first = spec.listens_at().is_some();
+        DpdkLine { device: Arc::clone(device), awaits_first, connects, next_try: Instant::now() + AGAIN }
+    }
+}
+
+impl Line for DpdkLine {
+    fn look(&mut self) -> bool {
+        let up = self.device.port.is_up();
+        if !up && self.connects && Instant::now() >= self.next_try {
+            sys::enter_thread();
+            // Its peer may be back.
+            let _ = self.device.port.restart();
+            self.next_try = Instant::now() + AGAIN;
+        }
+        self.awaits_first &= !up;
+        up || self.awaits_first
+    }
+}
+
+/// The socket of a server that is gone would be in the way of the next one.
+fn remove_left_behind(socket: &str) {
+    if matches!(UnixStream::connect(socket), Err(e) if e.kind() == io::ErrorKind::ConnectionRefused) {
+        let _ = fs::remove_file(socket);
+    }
+}
+
+impl Drop for Dpdk {
+    fn drop(&mut self) {
+        sys::enter_thread();
+        // Whoever has a queue has the device: nobody polls any more. What a driver does not give back goes with the process.
+        let _ = self.port.close(self.info.driver() == "net_memif");
+    }
+}
+
+/// A PCI device must be there, be DPDK's, and not be the one by which the machine is reached.
+fn check_pci(spec: &DpdkSpec) -> Result<(), DpdkError> {
+    let Some(address) = spec.pci() else { return Ok(()) };
+    let folder = format!("/sys/bus/pci/devices/{address}");
+    if fs::metadata(&folder).is_err() {
+        return Err(DpdkError::NoSuchPci(address.into()));
+    }
+    let Some(driver) = kernel_driver(address) else { return Ok(()) };
+    if is_for_dpdk(&driver) {
+        return Ok(());
+    }
+    let interfaces = fs::read_dir(format!("{folder}/net")).into_iter().flatten().flatten();
+    let mut names = interfaces.filter_map(|entry| entry.file_name().into_string().ok());
+    match names.find(|name| has_default_route(name)) {
+        Some(interface) if !spec.force => Err(DpdkError::DefaultRoute { address: address.into(), interface }),
+        _ => Err(DpdkError::KernelDriver { address: address.into(), driver }),
+    }
+}
+
+fn has_default_route(interface: &str) -> bool {
+    let routes = fs::read_to_string("/proc/net/route").unwrap_or_default();
+    routes.lines().skip(1).any(|line| {
+        let mut words = line.split_whitespace();
+        words.next() == Some(interface) && words.next() == Some("00000000")
+    })
+}
+
+/// Buffers that are shorter than a frame cut it into pieces, and some drivers lose it instead.
+fn check_buffers(spec: &DpdkSpec, needed: usize) -> Result<(), DpdkError> {
+    let option = match spec.virtual_driver() {
+        Some("net_memif") => "bsize",
+        Some("net_af_packet") => "framesz",
+        _ => return Ok(()),
+    };
+    match spec.option(option).and_then(|value| value.parse::<usize>().ok()) {
+        Some(value) if value < needed => {
+            Err(DpdkError::ShortBuffer { device: spec.to_string(), option, least: needed })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The memif driver forgets all options where one of them is none.
+fn check_options(spec: &DpdkSpec) -> Result<(), DpdkError> {
+    const KNOWN: [&str; 11] = [
+        "bsize",
+        "id",
+        "mac",
+        "owner-gid",
+        "owner-uid",
+        "role",
+        "rsize",
+        "secret",
+        "socket",
+        "socket-abstract",
+        "zero-copy",
+    ];
+    let keys = spec.devargs.split(',').skip(1).map(|word| word.split('=').next().unwrap_or(word));
+    match keys.filter(|_| spec.is_memif()).find(|key| !KNOWN.contains(key)) {
+        Some(key) => {
+            let known = format!("{}, and of softnic ip, mtu and queues", KNOWN.join(", "));
+            Err(DpdkError::Option { device: spec.to_string(), option: key.into(), known })
+        }
+        None => Ok(()),
+    }
+}
+
+/// DPDK's own words, with those that softnic needs and that were left out.
+fn defaults(spec: &DpdkSpec, needed: usize) -> String {
+    let mut words = spec.devargs.clone();
+    let size = needed.next_power_of_two();
+    let missing: &[(&str, String)] = match spec.virtual_driver() {
+        Some("net_memif") => &[("bsize", size.to_string()), ("socket-abstract", "no".into())],
+        Some("net_af_packet") => &[
+            ("framesz", size.to_string()),
+            ("blocksz", size.to_string()),
+            ("framecnt", "512".into()),
+            ("qpairs", spec.queues.unwrap_or(1).to_string()),
+        ],
+        Some("net_af_xdp") => &[("queue_count", spec.queues.unwrap_or(1).to_string())],
+        Some("net_virtio_user") => &[("queues", spec.queues.unwrap_or(1).to_string())],
+        Some("net_vhost") => &[("queues", spec.queues.unwrap_or(1).to_string())],
+        _ => &[],
+    };
+    for (key, value) in missing.iter().filter(|(key, _)| spec.option(key).is_none()) {
+        words += &format!(",{key}={value}");
+    }
+    words
+}
+
+/// The MTU to set, 0 for none, and the longest frame.
+fn frames_of(spec: &DpdkSpec, info: &PortInfo) -> (u16, usize) {
+    // Virtual drivers claim lengths that they do not keep to, and have no MTU to set.
+    let Some(driver) = spec.virtual_driver() else {
+        let longest = if info.max_mtu == 0 { u16::MAX } else { info.max_mtu };
+        let wanted = spec.mtu.unwrap_or((MAX_FRAME - HEADERS) as u16).min(longest);
+        return (wanted, (usize::from(wanted) + HEADERS).min(MAX_FRAME));
+    };
+    let longest = match driver {
+        // A chunk of 4096 bytes less what the kernel and DPDK keep before and behind a frame.
+        "net_af_xdp" => mtu_of_interface(spec, info).min(3500 - HEADERS) + HEADERS,
+        "net_af_packet" => mtu_of_interface(spec, info) + HEADERS,
+        "net_tap" => usize::from(info.mtu) + HEADERS,
+        _ => MAX_FRAME,
+    };
+    let asked = spec.mtu.map_or(MAX_FRAME, |mtu| usize::from(mtu) + HEADERS);
+    (0, longest.min(asked).min(MAX_FRAME))
+}
+
+/// Drivers on an interface of the kernel's do not ask for its MTU.
+fn mtu_of_interface(spec: &DpdkSpec, info: &PortInfo) -> usize {
+    let interface = spec.option("iface").and_then(|name| Device::find(name).ok());
+    interface.map_or(usize::from(info.mtu), |interface| interface.mtu)
+}
+
+/// Bytes of a buffer: a frame must lie in one piece.
+fn room_of(driver: &str) -> u16 {
+    match driver {
+        // Powers of two.
+        "net_e1000_em" => 8192,
+        // What its ring holds, `framesz`.
+        "net_af_packet" => 8192,
+        // With all that DPDK keeps beside it, a page.
+        "net_af_xdp" => 3712,
+        // The others count KiB: a frame of 4170 bytes does not fit 4608.
+        _ => 5120,
+    }
+}

@@ -1,0 +1,96 @@
+//! Why a device of DPDK's was not opened.
+
+use std::io;
+
+/// Why a device of DPDK's was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum DpdkError {
+    /// It is not built in.
+    #[error("`{0}`: this softnic was built without DPDK; build it with `cargo build --release --features dpdk`")]
+    NotBuilt(String),
+    /// It has no address.
+    #[error("`{0}` has no address of its own: add one, as in {0},ip=10.0.0.1/24")]
+    NoAddress(String),
+    /// DPDK does not start.
+    #[error("DPDK does not start: {0}")]
+    Start(String),
+    /// It was started for devices of another kind.
+    #[error("`{device}` needs {needs}, and DPDK was started without in this process: open that device first")]
+    Started {
+        /// The device.
+        device: String,
+        /// What it needs.
+        needs: &'static str,
+    },
+    /// There is no such PCI device.
+    #[error("there is no PCI device {0}: `softnic devinfo` lists those that DPDK would take")]
+    NoSuchPci(String),
+    /// A driver of the kernel has the device.
+    #[error(
+        "{address} belongs to the kernel's driver {driver}: give it to DPDK with \
+         `echo vfio-pci > /sys/bus/pci/devices/{address}/driver_override; \
+         echo {address} > /sys/bus/pci/drivers/{driver}/unbind; echo {address} > /sys/bus/pci/drivers_probe`"
+    )]
+    KernelDriver {
+        /// Where it is.
+        address: String,
+        /// The driver that has it.
+        driver: String,
+    },
+    /// The device is how this machine is reached.
+    #[error("{address} is {interface}, which has the default route: add `force` to its name if you mean it")]
+    DefaultRoute {
+        /// Where it is.
+        address: String,
+        /// Its interface.
+        interface: String,
+    },
+    /// The device is not there, or its driver refuses it.
+    #[error("cannot open `{device}`: {error}")]
+    Attach {
+        /// The device.
+        device: String,
+        /// DPDK's own words.
+        error: io::Error,
+    },
+    /// The driver has no such option.
+    #[error("`{device}`: the driver has no option `{option}`; it has {known}")]
+    Option {
+        /// The device.
+        device: String,
+        /// The word.
+        option: String,
+        /// Those that it has.
+        known: String,
+    },
+    /// Nobody listens at a memif's socket.
+    #[error("`{device}`: nobody listens at {socket}; start the end with role=server first ({error})")]
+    NoServer {
+        /// The device.
+        device: String,
+        /// Where.
+        socket: String,
+        /// DPDK's own words.
+        error: io::Error,
+    },
+    /// A buffer of the driver is shorter than a frame.
+    #[error("`{device}`: {option} must be at least {least}, so that a frame lies in one piece")]
+    ShortBuffer {
+        /// The device.
+        device: String,
+        /// The driver's option.
+        option: &'static str,
+        /// Its least value.
+        least: usize,
+    },
+    /// The device has fewer queues.
+    #[error("`{device}` has {theirs} queues, not {wanted}")]
+    Queues {
+        /// The device.
+        device: String,
+        /// Those that it has.
+        theirs: u16,
+        /// Those that are asked for.
+        wanted: u32,
+    },
+}

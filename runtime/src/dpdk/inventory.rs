@@ -1,0 +1,55 @@
+//! What DPDK could drive on this machine: the drivers that are built in, and the NICs of the PCI bus.
+
+use std::fs;
+
+use super::eal::kernel_driver;
+
+/// A NIC on the PCI bus.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PciNic {
+    /// Where it is: `0000:01:00.0`.
+    pub address: String,
+    /// Its vendor's number, and its own.
+    pub id: (u16, u16),
+    /// The driver of the kernel that has it: DPDK needs vfio-pci or uio_pci_generic there.
+    pub bound_to: Option<String>,
+}
+
+impl PciNic {
+    /// Whether DPDK can open it as it is.
+    pub fn is_free(&self) -> bool {
+        self.bound_to.as_deref().is_some_and(is_for_dpdk)
+    }
+}
+
+/// Whether a driver of the kernel leaves its devices to DPDK.
+pub(super) fn is_for_dpdk(driver: &str) -> bool {
+    matches!(driver, "vfio-pci" | "uio_pci_generic" | "igb_uio")
+}
+
+/// Vendors whose NICs the built-in drivers are for: Intel, Red Hat (virtio), VMware and Amazon.
+const VENDORS: [u16; 4] = [0x8086, 0x1af4, 0x15ad, 0x1d0f];
+/// The class of Ethernet controllers.
+const ETHERNET: &str = "0x0200";
+
+/// The drivers that are built in.
+pub fn drivers() -> impl Iterator<Item = &'static str> {
+    option_env!("SOFTNIC_DPDK_DRIVERS").unwrap_or_default().split_whitespace()
+}
+
+/// The NICs that they may be for, in the order of their addresses.
+pub fn pci_nics() -> Vec<PciNic> {
+    let devices = fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten();
+    let nic = |entry: fs::DirEntry| {
+        let read = |name: &str| fs::read_to_string(entry.path().join(name)).ok();
+        let number = |name: &str| u16::from_str_radix(read(name)?.trim().strip_prefix("0x")?, 16).ok();
+        read("class")?.starts_with(ETHERNET).then_some(())?;
+        let id = (number("vendor")?, number("device")?);
+        let address = entry.file_name().into_string().ok()?;
+        let bound_to = kernel_driver(&address);
+        VENDORS.contains(&id.0).then_some(PciNic { address, id, bound_to })
+    };
+    let mut all: Vec<PciNic> = devices.filter_map(nic).collect();
+    all.sort_by(|a, b| a.address.cmp(&b.address));
+    all
+}

@@ -1,0 +1,203 @@
+//! The name of a device of DPDK's: its own words, and ours among them.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use super::error::DpdkError;
+
+/// A device of DPDK's, and the port that softnic has on it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DpdkSpec {
+    /// What DPDK is told: a PCI address, or a driver and its options.
+    pub devargs: String,
+    /// Our addresses there, with the lengths of their prefixes.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// The longest IP packet.
+    pub mtu: Option<u16>,
+    /// Queues, an engine each.
+    pub queues: Option<u32>,
+    /// Also if the machine is reached by it.
+    pub force: bool,
+}
+
+/// Why a device of DPDK's was not understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DpdkSpecError {
+    /// No device is named.
+    #[error(
+        "which device? Write dpdk:0000:01:00.0,ip=10.0.0.1/24 or dpdk:net_memif0,role=server,socket=PATH,ip=10.0.0.1/24"
+    )]
+    NoDevice,
+    /// It begins with an option.
+    #[error("`{0}` comes before the device: write dpdk:DEVICE,{0}")]
+    OptionFirst(String),
+    /// A value of our own options.
+    #[error("`{word}`: {needs}")]
+    Value {
+        /// The option.
+        word: String,
+        /// What it must be.
+        needs: &'static str,
+    },
+    /// An option twice that makes sense once.
+    #[error("`{0}` is there twice")]
+    Twice(String),
+    /// An address without the length of its prefix.
+    #[error("`{0}` does not say which addresses are on the link: write {0}/24, or another length")]
+    NoLength(String),
+}
+
+impl DpdkSpec {
+    /// Our addresses there.
+    pub fn own_addresses(&self) -> Vec<IpAddr> {
+        self.addresses.iter().map(|&(address, _)| address).collect()
+    }
+
+    /// Whether it can be opened, as far as can be told without doing so.
+    ///
+    /// # Errors
+    /// When softnic was built without DPDK, or the device has no address.
+    pub fn check(&self) -> Result<(), DpdkError> {
+        match () {
+            () if !cfg!(feature = "dpdk") => Err(DpdkError::NotBuilt(self.to_string())),
+            () if self.addresses.is_empty() => Err(DpdkError::NoAddress(self.to_string())),
+            () => Ok(()),
+        }
+    }
+
+    /// Whether the device is on the PCI bus; where.
+    pub fn pci(&self) -> Option<&str> {
+        let name = self.devargs.split(',').next()?;
+        name.chars().next().filter(char::is_ascii_hexdigit)?;
+        name.contains(':').then_some(name)
+    }
+
+    /// The driver of a virtual device: `net_memif` of `net_memif0`.
+    pub fn virtual_driver(&self) -> Option<&str> {
+        let name = self.devargs.split(',').next()?;
+        self.pci().is_none().then(|| name.trim_end_matches(|c: char| c.is_ascii_digit()))
+    }
+
+    /// Whether it is a memif, which does what its peer does at any time.
+    pub(crate) fn is_memif(&self) -> bool {
+        self.virtual_driver() == Some("net_memif")
+    }
+
+    /// The socket of a memif, of a server or of a client, where it is a file.
+    pub(crate) fn memif_socket(&self, server: bool) -> Option<&str> {
+        // A memif that is not told otherwise connects, by a socket of this name.
+        let role = self.option("role").unwrap_or("client");
+        let is_server = matches!(role, "server" | "master");
+        (self.is_memif() && is_server == server).then(|| self.option("socket").unwrap_or("/run/memif.sock"))
+    }
+
+    /// The socket that it listens at, where it does.
+    pub(crate) fn listens_at(&self) -> Option<&str> {
+        let is_vhost = self.virtual_driver() == Some("net_vhost") && self.option("client").is_none_or(|c| c == "0");
+        self.memif_socket(true).or_else(|| self.option("iface").filter(|_| is_vhost))
+    }
+
+    /// The value of one of DPDK's own options.
+    pub fn option(&self, key: &str) -> Option<&str> {
+        self.devargs.split(',').skip(1).find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+    }
+}
+
+impl FromStr for DpdkSpec {
+    type Err = DpdkSpecError;
+
+    /// What stands behind `dpdk:`.
+    fn from_str(s: &str) -> Result<DpdkSpec, DpdkSpecError> {
+        let mut spec = DpdkSpec::default();
+        let mut theirs = Vec::new();
+        for word in s.split(',') {
+            if spec.take(word)? {
+                if theirs.is_empty() {
+                    return Err(DpdkSpecError::OptionFirst(word.into()));
+                }
+            } else {
+                theirs.push(word);
+            }
+        }
+        spec.devargs = theirs.join(",");
+        if spec.devargs.is_empty() {
+            return Err(DpdkSpecError::NoDevice);
+        }
+        Ok(spec)
+    }
+}
+
+impl DpdkSpec {
+    /// Takes an option of ours; whether it is one.
+    fn take(&mut self, word: &str) -> Result<bool, DpdkSpecError> {
+        let wrong = |needs| DpdkSpecError::Value { word: word.into(), needs };
+        let once = |is_there: bool| if is_there { Err(DpdkSpecError::Twice(word.into())) } else { Ok(()) };
+        match word.split_once('=') {
+            None if word == "force" => self.force = true,
+            Some(("ip", text)) => {
+                let (address, len) = text.split_once('/').ok_or_else(|| DpdkSpecError::NoLength(word.into()))?;
+                let address: IpAddr = address.parse().map_err(|_| wrong("it must be ADDRESS/LENGTH"))?;
+                let most = if address.is_ipv4() { 32 } else { 128 };
+                let len = len.parse().ok().filter(|len| *len <= most);
+                self.addresses.push((address, len.ok_or_else(|| wrong("the length of the prefix is too long"))?));
+            }
+            Some(("mtu", text)) => {
+                once(self.mtu.is_some())?;
+                let mtu = text.parse().ok().filter(|mtu| (576..=9216).contains(mtu));
+                self.mtu = Some(mtu.ok_or_else(|| wrong("it must be a number from 576 to 9216"))?);
+            }
+            Some(("queues", text)) => {
+                once(self.queues.is_some())?;
+                let queues = text.parse().ok().filter(|queues| (1..=64).contains(queues));
+                self.queues = Some(queues.ok_or_else(|| wrong("it must be a number from 1 to 64"))?);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+impl fmt::Display for DpdkSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "dpdk:{}", self.devargs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(s: &str) -> Result<DpdkSpec, DpdkSpecError> {
+        s.parse()
+    }
+
+    #[test]
+    fn our_words_are_taken_out_and_the_others_left_as_they_are() {
+        let spec = parse("net_memif0,role=server,ip=10.0.0.1/24,socket=/tmp/m,ip=fd00::1/64,bsize=8192").unwrap();
+        assert_eq!(spec.devargs, "net_memif0,role=server,socket=/tmp/m,bsize=8192");
+        assert_eq!(spec.addresses, [("10.0.0.1".parse().unwrap(), 24), ("fd00::1".parse().unwrap(), 64)]);
+        assert_eq!((spec.virtual_driver(), spec.pci()), (Some("net_memif"), None));
+        assert_eq!((spec.option("bsize"), spec.option("bs")), (Some("8192"), None));
+        let spec = parse("0000:01:00.0,mtu=4200,queues=2,force").unwrap();
+        assert_eq!((spec.pci(), spec.virtual_driver()), (Some("0000:01:00.0"), None));
+        assert_eq!((spec.mtu, spec.queues, spec.force), (Some(4200), Some(2), true));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, says) in [
+            ("", "which device"),
+            ("ip=10.0.0.1/24", "comes before the device"),
+            ("net_null0,ip=10.0.0.1", "does not say which addresses"),
+            ("net_null0,ip=10.0.0/24", "ADDRESS/LENGTH"),
+            ("net_null0,ip=10.0.0.1/33", "too long"),
+            ("net_null0,mtu=100", "576"),
+            ("net_null0,queues=0", "1 to 64"),
+            ("net_null0,queues=2,queues=3", "twice"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! `softnic` on devices that DPDK drives, as people and scripts use it: two processes with a wire between them that needs no NIC.
+//!
+//! Built with the feature `dpdk`; DPDK starts once a process, and here each has its own.
+
+mod ends;
+#[path = "../common/namespaces.rs"]
+mod namespaces;
+mod refusals;
+mod veths;
+
+use ends::Ends;
+
+/// All operations, with their data compared where there is any.
+fn all_operations(ends: &Ends, mtu: &str) {
+    for (op, transport) in [
+        ("write_bw", "rc"),
+        ("read_bw", "rc"),
+        ("send_bw", "rc"),
+        ("atomic_bw", "rc"),
+        ("write_lat", "rc"),
+        ("send_lat", "ud"),
+        ("write_lat", "uc"),
+        ("write_bw", "sr"),
+    ] {
+        let mut args = vec![op, "--transport", transport, "--iters", "300", "--mtu", mtu];
+        if !op.starts_with("atomic") {
+            args.extend(["--size", "1000", "--verify"]);
+        }
+        let v = ends.run(&args);
+        assert_eq!((v["op"].as_str(), v["iterations"].as_u64()), (Some(op), Some(300)), "{v}");
+    }
+    let v = ends.run(&["write_bw", "--size", "1M", "--iters", "50", "--verify", "--mtu", mtu]);
+    assert_eq!(v["iterations"].as_u64(), Some(50), "{v}");
+}
+
+#[test]
+fn all_operations_over_memif() {
+    let ends = Ends::memif("ops");
+    all_operations(&ends, "4096");
+    let v = ends.run(&["raw", "--size", "1024", "--iters", "20000"]);
+    assert!(v["iterations"].as_u64().is_some_and(|n| n > 0), "{v}");
+}
+
+#[test]
+fn all_operations_over_vhost_and_virtio_user() {
+    all_operations(&Ends::vhost("vhost-ops"), "4096");
+}
+
+#[test]
+fn connections_live_through_loss_on_a_memif() {
+    let v =
+        Ends::memif("loss").run(&["write_bw", "--size", "64K", "--iters", "200", "--verify", "--fault", "loss=1e-2"]);
+    assert!(v["counters"]["retransmitted_packets"].as_u64().is_some_and(|n| n > 0), "{v}");
+}
+
+#[test]
+fn a_capture_has_the_frames_of_a_memif() {
+    let ends = Ends::memif("pcap");
+    let path = ends.folder.join("capture.pcap");
+    ends.run(&["write_bw", "--size", "4096", "--iters", "100", "--pcap", path.to_str().expect("UTF-8")]);
+    let file = std::fs::File::open(&path).expect("the capture");
+    let mut reader = softnic_pcaps::Reader::new(std::io::BufReader::new(file)).expect("a capture");
+    let mut longest = 0;
+    while let Some(frame) = reader.next_frame().expect("a frame") {
+        longest = longest.max(frame.data.len());
+    }
+    // Ethernet, IPv4, UDP, BTH, RETH, data and ICRC.
+    assert_eq!(longest, 14 + 20 + 8 + 12 + 16 + 4096 + 4);
+}
+
+#[test]
+fn a_peer_that_is_killed_takes_nobody_along() {
+    // The driver frees what it shares with its peer at any time, and a poller may be inside.
+    for round in 0..6 {
+        let ends = Ends::memif(&format!("killed{round}"));
+        let server = ends.server();
+        let client = ends.client(&["write_bw", "--size", "64K", "--duration", "20"]);
+        std::thread::sleep(std::time::Duration::from_millis(400 + 50 * round));
+        let (killed, left) = if round % 2 == 0 { (server, client) } else { (client, server) };
+        killed.kill();
+        let (code, text) = left.end();
+        assert_eq!(code, Some(1), "it ends by itself: {text}");
+    }
+}
