@@ -9,7 +9,7 @@ struct Flaw {
     what: &'static str,
 }
 
-const FLAWS: [Flaw; 2] = [
+const FLAWS: [Flaw; 3] = [
     Flaw {
         shows: &["the client exits with 139", "RDMA_CM_EVENT_REJECTED; error: 8.", "Failed to connect RDMA CM events."],
         what: "perftest's -R connects a second time at once, and where its server does not listen yet it tries again with ids that it has destroyed",
@@ -17,6 +17,10 @@ const FLAWS: [Flaw; 2] = [
     Flaw {
         shows: &["ud_ep.c", "Assertion `ep->dest_ep_id == ctl->conn_rep.src_ep_id' failed"],
         what: "UCX's ud_verbs trips over two ends that connect at a time (openucx/ucx#2453, seen on ConnectX)",
+    },
+    Flaw {
+        shows: &["ud_ep.c", "Assertion `((int16_t)((ep->tx.acked_psn) - (ep->tx.psn)) < 0)' failed"],
+        what: "UCX's UD, by which rc_v connects too, takes an acknowledgement of an endpoint's former life for one of its own (openucx/ucx#8743, mended in 1.20)",
     },
 ];
 
@@ -38,5 +42,7 @@ mod tests {
         assert_eq!(shown_by("the client exits with 1\n    Event: RDMA_CM_EVENT_REJECTED; error: 8.\n"), None);
         let ucx = "[vm:1] ud_ep.c:891  Assertion `ep->dest_ep_id == ctl->conn_rep.src_ep_id' failed: ep=0x5";
         assert!(shown_by(ucx).is_some_and(|what| what.starts_with("UCX")));
+        let stale = "[vm:1] ud_ep.c:721  Assertion `((int16_t)((ep->tx.acked_psn) - (ep->tx.psn)) < 0)' failed: ep 0x7f";
+        assert!(shown_by(stale).is_some_and(|what| what.contains("former life")));
     }
 }
