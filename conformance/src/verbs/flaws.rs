@@ -42,7 +42,8 @@ mod tests {
         assert_eq!(shown_by("the client exits with 1\n    Event: RDMA_CM_EVENT_REJECTED; error: 8.\n"), None);
         let ucx = "[vm:1] ud_ep.c:891  Assertion `ep->dest_ep_id == ctl->conn_rep.src_ep_id' failed: ep=0x5";
         assert!(shown_by(ucx).is_some_and(|what| what.starts_with("UCX")));
-        let stale = "[vm:1] ud_ep.c:721  Assertion `((int16_t)((ep->tx.acked_psn) - (ep->tx.psn)) < 0)' failed: ep 0x7f";
+        let stale =
+            "[vm:1] ud_ep.c:721  Assertion `((int16_t)((ep->tx.acked_psn) - (ep->tx.psn)) < 0)' failed: ep 0x7f";
         assert!(shown_by(stale).is_some_and(|what| what.contains("former life")));
     }
 }

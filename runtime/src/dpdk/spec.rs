@@ -79,6 +79,14 @@ impl DpdkSpec {
         self.pci().is_none().then(|| name.trim_end_matches(|c: char| c.is_ascii_digit()))
     }
 
+    /// The value of one of DPDK's own options.
+    pub fn option(&self, key: &str) -> Option<&str> {
+        self.devargs.split(',').skip(1).find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+    }
+}
+
+#[cfg(feature = "dpdk")]
+impl DpdkSpec {
     /// Whether it is a memif, which does what its peer does at any time.
     pub(crate) fn is_memif(&self) -> bool {
         self.virtual_driver() == Some("net_memif")
@@ -96,11 +104,6 @@ impl DpdkSpec {
     pub(crate) fn listens_at(&self) -> Option<&str> {
         let is_vhost = self.virtual_driver() == Some("net_vhost") && self.option("client").is_none_or(|c| c == "0");
         self.memif_socket(true).or_else(|| self.option("iface").filter(|_| is_vhost))
-    }
-
-    /// The value of one of DPDK's own options.
-    pub fn option(&self, key: &str) -> Option<&str> {
-        self.devargs.split(',').skip(1).find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
     }
 }
 
