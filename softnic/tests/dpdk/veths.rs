@@ -2,13 +2,14 @@
 //! Without root or `ip` they are left out.
 
 use std::process::Command;
+use std::rc::Rc;
 
 use crate::all_operations;
 use crate::ends::Ends;
 use crate::namespaces::Namespaces;
 
 /// Two namespaces with a veth pair for frames, and another by which the two ends talk beforehand.
-fn spaces(mtu: u32) -> Option<Namespaces> {
+fn spaces(mtu: u32) -> Option<Rc<Namespaces>> {
     let mtu = format!("-n @a link set e mtu {mtu} up");
     let mut commands = vec![
         "link add name e netns @a type veth peer name e netns @b".to_string(),
@@ -23,19 +24,15 @@ fn spaces(mtu: u32) -> Option<Namespaces> {
     commands.extend(["a", "b"].map(|name| format!("-n @{name} link set talk up")));
     commands.extend(["a", "b"].map(|name| format!("-n @{name} link set lo up")));
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-    Namespaces::new(&["a", "b"], &commands)
+    Namespaces::new(&["a", "b"], &commands).map(Rc::new)
 }
 
 /// A server over AF_XDP in the one, and a client on a device of DPDK's in the other.
-fn across(name: &str, spaces: &Namespaces, device: &str) -> Ends {
+fn across(name: &str, spaces: &Rc<Namespaces>, device: &str) -> Ends {
     let mut ends = Ends::new(name, |_| ["afxdp:e".into(), device.into()]);
     let inside = |side: &'static str| {
-        let name = spaces.name(side);
-        Box::new(move || {
-            let mut command = Command::new("ip");
-            command.args(["netns", "exec", &name, env!("CARGO_BIN_EXE_softnic")]);
-            command
-        }) as Box<dyn Fn() -> Command>
+        let spaces = Rc::clone(spaces);
+        Box::new(move || spaces.inside(side, env!("CARGO_BIN_EXE_softnic"))) as Box<dyn Fn() -> Command>
     };
     (ends.softnic, ends.host) = ([inside("a"), inside("b")], "10.79.0.1");
     ends
