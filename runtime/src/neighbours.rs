@@ -4,6 +4,7 @@
 
 mod frames;
 mod fuzz;
+mod links;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,6 +19,7 @@ use softnic_wire::{Instant, MacAddr, Node, TxFrame};
 
 use frames::checksums;
 pub use fuzz::fuzz_neighbours;
+pub use links::Links;
 
 /// How often a neighbour is asked for before it is given up.
 const TRIES: u32 = 4;
@@ -39,6 +41,9 @@ pub enum NeighbourError {
     /// The port has no address of that IP version to ask from.
     #[error("the port has no address to ask from for {0}")]
     NoSource(IpAddr),
+    /// It is not on the link, and nobody passes packets on.
+    #[error("{0} is on no subnet of the port, and the port has no gateway")]
+    NoGateway(IpAddr),
 }
 
 /// A question that is under way.
@@ -72,6 +77,7 @@ impl Neighbour {
 pub struct Neighbours {
     mac: MacAddr,
     addresses: Vec<IpAddr>,
+    links: Links,
     known: BTreeMap<IpAddr, Neighbour>,
     /// A question may be under way.
     asking: bool,
@@ -92,13 +98,34 @@ impl Neighbours {
         Neighbours::answering(port.mac, addresses)
     }
 
-    /// Answers for these addresses and no others.
-    pub(crate) fn answering(mac: MacAddr, addresses: Vec<IpAddr>) -> Neighbours {
-        Neighbours { mac, addresses, known: BTreeMap::new(), asking: false, out: VecDeque::new() }
+    /// The same with subnets and gateways; the addresses of these are the port's, too.
+    pub fn with_links(port: &Port, links: Links) -> Neighbours {
+        let mut neighbours = Neighbours::new(port);
+        for &(address, _) in &links.addresses {
+            if !neighbours.is_ours(address) {
+                neighbours.addresses.push(address);
+            }
+        }
+        neighbours.links = links;
+        neighbours
     }
 
-    /// The MAC address of a neighbour; asks for it if that was not done yet. `None` while there is no answer yet.
+    /// Answers for these addresses and no others.
+    pub(crate) fn answering(mac: MacAddr, addresses: Vec<IpAddr>) -> Neighbours {
+        Neighbours {
+            mac,
+            addresses,
+            links: Links::default(),
+            known: BTreeMap::new(),
+            asking: false,
+            out: VecDeque::new(),
+        }
+    }
+
+    /// The MAC address that packets for `address` go to: its own, or that of the gateway; asks for it if that was not done yet. `None` while
+    /// there is no answer yet.
     pub fn mac_of(&mut self, now: Instant, address: IpAddr) -> Result<Option<MacAddr>, NeighbourError> {
+        let address = self.links.next_hop(address)?;
         match self.known.get_mut(&address) {
             Some(Neighbour::Known(mac, since, question)) => {
                 let mac = *mac;
@@ -125,17 +152,9 @@ impl Neighbours {
         }
     }
 
-    /// The address to ask from: of several the one that is most like the neighbour's, for that is of its subnet. A
-    /// link-local neighbour is asked from ours.
-    fn source_for(&self, address: IpAddr) -> Option<IpAddr> {
-        let local = |a: &IpAddr| matches!(a, IpAddr::V6(a) if a.is_unicast_link_local());
-        let own = self.addresses.iter().filter(|a| a.is_ipv4() == address.is_ipv4() && local(a) == local(&address));
-        // The first of those that are alike.
-        own.rev().copied().max_by_key(|own| match (own, address) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => (u32::from(*own) ^ u32::from(other)).leading_zeros(),
-            (IpAddr::V6(own), IpAddr::V6(other)) => (u128::from(*own) ^ u128::from(other)).leading_zeros(),
-            _ => 0,
-        })
+    /// The port's address to talk to `address` from.
+    pub(crate) fn source_for(&self, address: IpAddr) -> Option<IpAddr> {
+        self.links.source_for(&self.addresses, address)
     }
 
     fn question(&self, address: IpAddr) -> Option<Vec<u8>> {

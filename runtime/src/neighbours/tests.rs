@@ -244,3 +244,20 @@ fn a_question_that_finds_no_room_is_no_try() {
     }
     assert!((0..many).all(|i| n.mac_of(now, address(i)).unwrap().is_none()), "nobody is given up");
 }
+
+#[test]
+fn who_is_beyond_the_gateway_has_the_gateways_mac_address_and_one_question_is_enough_for_many() {
+    let port = Port { mac: MAC, addresses: vec![IP.into()], mtu: PathMtu::B4096 };
+    let links = Links { addresses: vec![(IP.into(), 24)], gateways: vec![PEER_IP.into()] };
+    let mut n = Neighbours::with_links(&port, links);
+    let far = |i| IpAddr::from([192, 0, 2, i]);
+    for i in 1..=9 {
+        assert_eq!(n.mac_of(Instant::ZERO, far(i)), Ok(None));
+    }
+    assert_eq!(sent(&mut n, Instant::ZERO), [frames::arp_request(MAC, IP, PEER_IP)]);
+    give(&mut n, &arp(2, (PEER, PEER_IP), (MAC, IP), MAC));
+    assert_eq!(n.mac_of(Instant::ZERO, far(1)), Ok(Some(PEER)));
+    assert_eq!(n.mac_of(Instant::ZERO, far(200)), Ok(Some(PEER)));
+    let elsewhere = IpAddr::from(PEER_IP6);
+    assert_eq!(n.mac_of(Instant::ZERO, elsewhere), Err(NeighbourError::NoGateway(elsewhere)));
+}
