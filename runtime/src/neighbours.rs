@@ -5,14 +5,15 @@
 mod frames;
 mod fuzz;
 mod links;
+mod table;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
-use std::time::Duration;
 
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetFrame, EthernetProtocol, Icmpv4Packet, Icmpv4Repr, Icmpv6Packet,
     Icmpv6Repr, IpProtocol, Ipv4Packet, Ipv4Repr, Ipv6Packet, Ipv6Repr, NdiscNeighborFlags, NdiscRepr,
+    RawHardwareAddress,
 };
 use softnic_nic::Port;
 use softnic_wire::{Instant, MacAddr, Node, TxFrame};
@@ -20,15 +21,8 @@ use softnic_wire::{Instant, MacAddr, Node, TxFrame};
 use frames::checksums;
 pub use fuzz::fuzz_neighbours;
 pub use links::Links;
+use table::{Lookup, TRIES, Table, Weight};
 
-/// How often a neighbour is asked for before it is given up.
-const TRIES: u32 = 4;
-/// The time between two questions.
-const INTERVAL: Duration = Duration::from_millis(500);
-/// When a question is tried again that found no room.
-const SOON: Duration = Duration::from_millis(1);
-/// A neighbour that is asked for after this time is asked anew, and its old MAC address used meanwhile.
-const FRESH: Duration = Duration::from_secs(30);
 /// Answers that wait to be sent; what comes in beyond that is dropped, as anybody can send questions.
 const QUEUE: usize = 64;
 
@@ -46,41 +40,13 @@ pub enum NeighbourError {
     NoGateway(IpAddr),
 }
 
-/// A question that is under way.
-#[derive(Debug)]
-struct Question {
-    tries: u32,
-    next: Instant,
-}
-
-/// The state of a neighbour.
-#[derive(Debug)]
-enum Neighbour {
-    Asked(Question),
-    /// The MAC address, since when, and the question whether that is still so.
-    Known(MacAddr, Instant, Option<Question>),
-    Silent,
-}
-
-impl Neighbour {
-    /// The question that is under way.
-    fn question(&mut self) -> Option<&mut Question> {
-        match self {
-            Neighbour::Asked(question) | Neighbour::Known(_, _, Some(question)) => Some(question),
-            Neighbour::Known(_, _, None) | Neighbour::Silent => None,
-        }
-    }
-}
-
 /// The responder, and what it knows of others.
 #[derive(Debug)]
 pub struct Neighbours {
     mac: MacAddr,
     addresses: Vec<IpAddr>,
     links: Links,
-    known: BTreeMap<IpAddr, Neighbour>,
-    /// A question may be under way.
-    asking: bool,
+    table: Table,
     out: VecDeque<Vec<u8>>,
 }
 
@@ -112,55 +78,37 @@ impl Neighbours {
 
     /// Answers for these addresses and no others.
     pub(crate) fn answering(mac: MacAddr, addresses: Vec<IpAddr>) -> Neighbours {
-        Neighbours {
-            mac,
-            addresses,
-            links: Links::default(),
-            known: BTreeMap::new(),
-            asking: false,
-            out: VecDeque::new(),
-        }
+        Neighbours { mac, addresses, links: Links::default(), table: Table::default(), out: VecDeque::new() }
     }
 
     /// The MAC address that packets for `address` go to: its own, or that of the gateway; asks for it if that was not done yet. `None` while
     /// there is no answer yet.
     pub fn mac_of(&mut self, now: Instant, address: IpAddr) -> Result<Option<MacAddr>, NeighbourError> {
         let address = self.links.next_hop(address)?;
-        match self.known.get_mut(&address) {
-            Some(Neighbour::Known(mac, since, question)) => {
-                let mac = *mac;
-                if question.is_none() && now >= *since + FRESH {
-                    *question = Some(Question { tries: 0, next: now });
-                    self.asking = true;
-                    self.handle_timeout(now);
-                }
-                Ok(Some(mac))
-            }
-            Some(Neighbour::Asked(_)) => Ok(None),
-            // Who was silent gets another chance when asked for again.
-            Some(Neighbour::Silent) => {
-                self.known.remove(&address);
-                Err(NeighbourError::NoAnswer(address))
-            }
-            None => {
+        let found = match self.table.use_of(now, address) {
+            Lookup::Known(mac) => Ok(Some(mac)),
+            Lookup::Asked => Ok(None),
+            Lookup::Silent => Err(NeighbourError::NoAnswer(address)),
+            Lookup::Unknown => {
                 self.source_for(address).ok_or(NeighbourError::NoSource(address))?;
-                self.known.insert(address, Neighbour::Asked(Question { tries: 0, next: now }));
-                self.asking = true;
-                self.handle_timeout(now);
+                self.table.ask_for(now, address);
                 Ok(None)
             }
-        }
+        };
+        self.ask(now);
+        found
     }
 
     /// The port's address to talk to `address` from.
-    pub(crate) fn source_for(&self, address: IpAddr) -> Option<IpAddr> {
+    fn source_for(&self, address: IpAddr) -> Option<IpAddr> {
         self.links.source_for(&self.addresses, address)
     }
 
-    fn question(&self, address: IpAddr) -> Option<Vec<u8>> {
+    /// The question for an address, to the MAC address that was its neighbour's or to all.
+    fn question(&self, address: IpAddr, to: Option<MacAddr>) -> Option<Vec<u8>> {
         match (self.source_for(address)?, address) {
-            (IpAddr::V4(src), IpAddr::V4(dst)) => Some(frames::arp_request(self.mac, src, dst)),
-            (IpAddr::V6(src), IpAddr::V6(dst)) => Some(frames::solicitation(self.mac, src, dst)),
+            (IpAddr::V4(src), IpAddr::V4(dst)) => Some(frames::arp_request(self.mac, to, src, dst)),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => Some(frames::solicitation(self.mac, to, src, dst)),
             _ => None,
         }
     }
@@ -168,17 +116,6 @@ impl Neighbours {
     fn push(&mut self, frame: Vec<u8>) {
         if self.out.len() < QUEUE {
             self.out.push_back(frame);
-        }
-    }
-
-    /// Only answers to our own questions are believed.
-    fn learn(&mut self, now: Instant, address: IpAddr, mac: MacAddr) {
-        if mac.0[0] & 1 == 0
-            && let Some(neighbour) = self.known.get_mut(&address)
-            && neighbour.question().is_some()
-        {
-            *neighbour = Neighbour::Known(mac, now, None);
-            self.asking = self.known.values_mut().any(|neighbour| neighbour.question().is_some());
         }
     }
 
@@ -211,12 +148,12 @@ impl Neighbours {
             return None;
         };
         let from = MacAddr(source_hardware_addr.0);
-        match operation {
-            ArpOperation::Request if self.is_ours(target_protocol_addr) => {
-                self.push(frames::arp_reply(self.mac, target_protocol_addr, from, source_protocol_addr));
-            }
-            ArpOperation::Reply => self.learn(now, source_protocol_addr.into(), from),
-            _ => {}
+        let to_us = self.is_ours(target_protocol_addr);
+        // Whatever the message is, its sender says where it is (RFC 826).
+        let weight = Weight { overrides: true, confirms: to_us && operation == ArpOperation::Reply };
+        self.table.learn(now, source_protocol_addr.into(), from, weight);
+        if to_us && operation == ArpOperation::Request {
+            self.push(frames::arp_reply(self.mac, target_protocol_addr, from, source_protocol_addr));
         }
         Some(())
     }
@@ -257,7 +194,11 @@ impl Neighbours {
 
     fn ndp(&mut self, now: Instant, from: MacAddr, ip: &Ipv6Repr, message: &NdiscRepr<'_>) -> Option<()> {
         match *message {
-            NdiscRepr::NeighborSolicit { target_addr, .. } if self.is_ours(target_addr) => {
+            NdiscRepr::NeighborSolicit { target_addr, lladdr } if self.is_ours(target_addr) => {
+                if let Some(mac) = lladdr.and_then(mac_in) {
+                    let weight = Weight { overrides: true, confirms: false };
+                    self.table.learn(now, ip.src_addr.into(), mac, weight);
+                }
                 // Who asks without an address looks whether it is taken: the answer goes to all (RFC 4861, 7.2.4).
                 let (dst, flags) = match ip.src_addr.is_unspecified() {
                     true => (frames::ALL_NODES, NdiscNeighborFlags::OVERRIDE),
@@ -266,9 +207,14 @@ impl Neighbours {
                 let mac = if ip.src_addr.is_unspecified() { frames::multicast_mac(dst) } else { from };
                 self.push(frames::advertisement(self.mac, mac, target_addr, dst, flags));
             }
-            NdiscRepr::NeighborAdvert { target_addr, lladdr, .. } => {
-                let mac = lladdr.and_then(|l| l.as_bytes().first_chunk().copied()).map_or(from, MacAddr);
-                self.learn(now, target_addr.into(), mac);
+            NdiscRepr::NeighborAdvert { target_addr, lladdr, flags } => {
+                let mac = lladdr.and_then(mac_in).unwrap_or(from);
+                let weight = Weight {
+                    overrides: flags.contains(NdiscNeighborFlags::OVERRIDE),
+                    // What goes to all nodes is no answer (RFC 4861, 7.1.2).
+                    confirms: flags.contains(NdiscNeighborFlags::SOLICITED) && !ip.dst_addr.is_multicast(),
+                };
+                self.table.learn(now, target_addr.into(), mac, weight);
             }
             _ => {}
         }
@@ -294,53 +240,29 @@ impl Node for Neighbours {
 
     #[inline]
     fn poll_timeout(&self) -> Option<Instant> {
-        // Asked for in each round of a loop.
-        if self.asking { self.next_question() } else { None }
+        self.table.next()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         self.ask(now);
-        self.asking = self.known.values_mut().any(|neighbour| neighbour.question().is_some());
     }
 }
 
 impl Neighbours {
-    /// When the next question is to be asked.
-    fn next_question(&self) -> Option<Instant> {
-        let asked = self.known.values().filter_map(|n| match n {
-            Neighbour::Asked(q) | Neighbour::Known(_, _, Some(q)) => Some(q.next),
-            Neighbour::Known(_, _, None) | Neighbour::Silent => None,
-        });
-        asked.min()
-    }
-
     /// Asks what is to be asked now.
     fn ask(&mut self, now: Instant) {
-        let mut ask = Vec::new();
-        // A question that there is no room for is not asked, and is no try.
         let room = QUEUE.saturating_sub(self.out.len());
-        for (&address, neighbour) in &mut self.known {
-            let Some(q) = neighbour.question() else { continue };
-            if q.next > now {
-                continue;
-            }
-            if q.tries == TRIES {
-                *neighbour = Neighbour::Silent;
-                continue;
-            }
-            if ask.len() == room {
-                q.next = now + SOON;
-                continue;
-            }
-            (q.tries, q.next) = (q.tries + 1, now + INTERVAL);
-            ask.push(address);
-        }
-        for address in ask {
-            if let Some(frame) = self.question(address) {
+        for (address, to) in self.table.due(now, room) {
+            if let Some(frame) = self.question(address, to) {
                 self.push(frame);
             }
         }
     }
+}
+
+/// The MAC address in an option of NDP.
+fn mac_in(option: RawHardwareAddress) -> Option<MacAddr> {
+    option.as_bytes().first_chunk().copied().map(MacAddr)
 }
 
 #[cfg(test)]

@@ -52,8 +52,8 @@ fn arp(dst: MacAddr, message: &ArpRepr, src: MacAddr) -> Vec<u8> {
     })
 }
 
-/// "Who has `target`?", to all.
-pub(super) fn arp_request(mac: MacAddr, own: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
+/// "Who has `target`?", to one or to all.
+pub(super) fn arp_request(mac: MacAddr, to: Option<MacAddr>, own: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
     let message = ArpRepr::EthernetIpv4 {
         operation: ArpOperation::Request,
         source_hardware_addr: EthernetAddress(mac.0),
@@ -61,7 +61,7 @@ pub(super) fn arp_request(mac: MacAddr, own: Ipv4Addr, target: Ipv4Addr) -> Vec<
         target_hardware_addr: EthernetAddress([0; 6]),
         target_protocol_addr: target,
     };
-    arp(MacAddr([0xff; 6]), &message, mac)
+    arp(to.unwrap_or(MacAddr([0xff; 6])), &message, mac)
 }
 
 /// "I have `own`."
@@ -115,11 +115,12 @@ pub(super) fn icmpv6(
     })
 }
 
-/// "Who has `target`?", to those whose addresses end like it.
-pub(super) fn solicitation(mac: MacAddr, own: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
+/// "Who has `target`?", to one or to those whose addresses end like it.
+pub(super) fn solicitation(mac: MacAddr, to: Option<MacAddr>, own: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     let group = solicited_node(target);
+    let (to, dst) = to.map_or((multicast_mac(group), group), |to| (to, target));
     let message = NdiscRepr::NeighborSolicit { target_addr: target, lladdr: Some(EthernetAddress(mac.0).into()) };
-    icmpv6(mac, multicast_mac(group), own, group, 255, &Icmpv6Repr::Ndisc(message))
+    icmpv6(mac, to, own, dst, 255, &Icmpv6Repr::Ndisc(message))
 }
 
 /// "I have `own`."

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use softnic_wire::PathMtu;
 
+use super::table::INTERVAL;
 use super::*;
 
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -42,9 +43,8 @@ pub fn fuzz_neighbours(mut data: &[u8]) {
         let most = frame.len() + LONGER;
         n.handle_frame(now, 0, &mut frame);
         check_sent(&mut n, now, 1, most);
-        assert!(n.known.len() <= PEERS.len(), "who was not asked for is not remembered");
-        let group = |k: &Neighbour| matches!(k, Neighbour::Known(mac, ..) if mac.0[0] & 1 != 0);
-        assert!(!n.known.values().any(group), "nobody's address is that of a group");
+        assert!(n.table.len() <= PEERS.len(), "who was not asked for is not remembered");
+        assert!(n.table.macs().all(|mac| mac.0[0] & 1 == 0), "nobody's address is that of a group");
     }
 }
 

@@ -1,9 +1,11 @@
 //! The responder against frames made by hand, and its own frames as smoltcp reads them.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use softnic_wire::PathMtu;
 
+use super::table::INTERVAL;
 use super::*;
 
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -58,7 +60,7 @@ fn solicitations_for_the_global_and_the_link_local_address_are_answered() {
     let local = link_local(MAC);
     assert_eq!(local.to_string(), "fe80::ff:fe00:1");
     for target in [IP6, local] {
-        let answers = give(&mut responder(), &frames::solicitation(PEER, PEER_IP6, target));
+        let answers = give(&mut responder(), &frames::solicitation(PEER, None, PEER_IP6, target));
         let [answer] = &answers[..] else { panic!("{} answers", answers.len()) };
         assert_eq!(answer[..6], PEER.0);
         let ip = Ipv6Packet::new_checked(&answer[14..]).unwrap();
@@ -72,7 +74,7 @@ fn solicitations_for_the_global_and_the_link_local_address_are_answered() {
 
 #[test]
 fn a_solicitation_that_a_router_passed_on_or_whose_checksum_is_wrong_is_not_answered() {
-    let good = frames::solicitation(PEER, PEER_IP6, IP6);
+    let good = frames::solicitation(PEER, None, PEER_IP6, IP6);
     let (mut routed, mut broken) = (good.clone(), good.clone());
     routed[14 + 7] = 254;
     broken[14 + 40 + 2] ^= 1;
@@ -83,7 +85,7 @@ fn a_solicitation_that_a_router_passed_on_or_whose_checksum_is_wrong_is_not_answ
 
 #[test]
 fn who_looks_whether_our_address_is_taken_is_told_so_with_all_others() {
-    let answers = give(&mut responder(), &frames::solicitation(PEER, Ipv6Addr::UNSPECIFIED, IP6));
+    let answers = give(&mut responder(), &frames::solicitation(PEER, None, Ipv6Addr::UNSPECIFIED, IP6));
     let [answer] = &answers[..] else { panic!("{} answers", answers.len()) };
     let ip = Ipv6Packet::new_checked(&answer[14..]).unwrap();
     assert_eq!((&answer[..6], ip.dst_addr()), (&[0x33, 0x33, 0, 0, 0, 1][..], frames::ALL_NODES));
@@ -157,7 +159,7 @@ fn broken_frames_do_no_harm() {
     let ping4 = Icmpv4Repr::EchoRequest { ident: 1, seq_no: 2, data: &[7; 40] };
     let all = [
         arp(1, (PEER, PEER_IP), (MAC, IP), MAC),
-        frames::solicitation(PEER, PEER_IP6, IP6),
+        frames::solicitation(PEER, None, PEER_IP6, IP6),
         frames::advertisement(PEER, MAC, PEER_IP6, IP6, NdiscNeighborFlags::SOLICITED),
         frames::icmpv6(PEER, MAC, PEER_IP6, IP6, 64, &ping),
         frames::icmpv4(PEER, MAC, PEER_IP, IP, &ping4),
@@ -212,9 +214,8 @@ fn a_neighbour_that_is_needed_again_is_asked_again_and_one_that_went_silent_is_f
     n.handle_frame(Instant::ZERO, 0, &mut reply(PEER));
     assert_eq!((n.mac_of(at(29), PEER_IP.into()), n.poll_timeout()), (Ok(Some(PEER)), None), "it is fresh");
     let new = MacAddr([2, 0, 0, 0, 0, 7]);
-    n.handle_frame(at(29), 0, &mut reply(new));
     assert_eq!(n.mac_of(at(30), PEER_IP.into()), Ok(Some(PEER)), "the old one is used meanwhile");
-    assert_eq!(sent(&mut n, at(30)).len(), 1, "and asked for");
+    assert_eq!(sent(&mut n, at(30)), [frames::arp_request(MAC, Some(PEER), IP, PEER_IP)], "and asked");
     n.handle_frame(at(30), 0, &mut reply(new));
     assert_eq!((n.mac_of(at(31), PEER_IP.into()), n.poll_timeout()), (Ok(Some(new)), None));
     // It does not answer any more.
@@ -254,10 +255,43 @@ fn who_is_beyond_the_gateway_has_the_gateways_mac_address_and_one_question_is_en
     for i in 1..=9 {
         assert_eq!(n.mac_of(Instant::ZERO, far(i)), Ok(None));
     }
-    assert_eq!(sent(&mut n, Instant::ZERO), [frames::arp_request(MAC, IP, PEER_IP)]);
+    assert_eq!(sent(&mut n, Instant::ZERO), [frames::arp_request(MAC, None, IP, PEER_IP)]);
     give(&mut n, &arp(2, (PEER, PEER_IP), (MAC, IP), MAC));
     assert_eq!(n.mac_of(Instant::ZERO, far(1)), Ok(Some(PEER)));
     assert_eq!(n.mac_of(Instant::ZERO, far(200)), Ok(Some(PEER)));
     let elsewhere = IpAddr::from(PEER_IP6);
     assert_eq!(n.mac_of(Instant::ZERO, elsewhere), Err(NeighbourError::NoGateway(elsewhere)));
+}
+
+/// Everything by which a host says that its MAC address is another one now.
+#[test]
+fn a_neighbour_that_says_that_it_moved_is_believed_and_nobody_is_remembered_for_saying_so() {
+    let new = MacAddr([2, 0, 0, 0, 0, 7]);
+    let (all, nobody) = (MacAddr([0xff; 6]), MacAddr([0; 6]));
+    let over = NdiscNeighborFlags::OVERRIDE;
+    let to_all = frames::multicast_mac(frames::ALL_NODES);
+    for (address, moved) in [
+        (IpAddr::from(PEER_IP), arp(1, (new, PEER_IP), (nobody, PEER_IP), all)),
+        (PEER_IP.into(), arp(2, (new, PEER_IP), (nobody, PEER_IP), all)),
+        (PEER_IP.into(), arp(1, (new, PEER_IP), (nobody, IP), all)),
+        (PEER_IP6.into(), frames::advertisement(new, to_all, PEER_IP6, frames::ALL_NODES, over)),
+        (PEER_IP6.into(), frames::solicitation(new, None, PEER_IP6, IP6)),
+    ] {
+        let mut n = responder();
+        give(&mut n, &moved);
+        assert_eq!(n.table.len(), 0);
+        n.mac_of(Instant::ZERO, address).unwrap();
+        give(&mut n, &arp(2, (PEER, PEER_IP), (MAC, IP), MAC));
+        give(&mut n, &frames::advertisement(PEER, MAC, PEER_IP6, IP6, NdiscNeighborFlags::SOLICITED));
+        assert_eq!(n.mac_of(Instant::ZERO, address), Ok(Some(PEER)));
+        give(&mut n, &moved);
+        assert_eq!(n.mac_of(Instant::ZERO, address), Ok(Some(new)), "{moved:x?}");
+    }
+    // Without the flag the old address stays.
+    let mut n = responder();
+    n.mac_of(Instant::ZERO, PEER_IP6.into()).unwrap();
+    give(&mut n, &frames::advertisement(PEER, MAC, PEER_IP6, IP6, NdiscNeighborFlags::SOLICITED));
+    give(&mut n, &frames::advertisement(new, to_all, PEER_IP6, frames::ALL_NODES, NdiscNeighborFlags::empty()));
+    assert_eq!(n.mac_of(Instant::ZERO, PEER_IP6.into()), Ok(Some(PEER)));
+    assert_eq!(sent(&mut n, Instant::ZERO).len(), 1, "but is asked");
 }
