@@ -35,6 +35,7 @@ mod remedy;
 pub mod share;
 #[cfg(target_os = "linux")]
 pub mod shm;
+mod stack;
 mod steering;
 #[cfg(target_os = "linux")]
 pub mod switch;
@@ -52,3 +53,4 @@ pub use neighbours::{Links, NeighbourError, Neighbours, link_local};
 #[cfg(target_os = "linux")]
 pub use port::{MAX_MTU, PortError};
 pub use random::{Generator, OsRandom};
+pub use stack::{Stack, StreamError, StreamId, StreamState, Streams};

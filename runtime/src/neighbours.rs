@@ -99,8 +99,23 @@ impl Neighbours {
         found
     }
 
+    /// The MAC address that it answers with.
+    pub(crate) fn mac(&self) -> MacAddr {
+        self.mac
+    }
+
+    /// The neighbour that packets for `address` go to.
+    pub(crate) fn next_hop(&self, address: IpAddr) -> Result<IpAddr, NeighbourError> {
+        self.links.next_hop(address)
+    }
+
+    /// Sends an IP packet to a MAC address.
+    pub(crate) fn push_ip(&mut self, to: MacAddr, packet: &[u8]) {
+        self.push(frames::ip(self.mac, to, packet));
+    }
+
     /// The port's address to talk to `address` from.
-    fn source_for(&self, address: IpAddr) -> Option<IpAddr> {
+    pub(crate) fn source_for(&self, address: IpAddr) -> Option<IpAddr> {
         self.links.source_for(&self.addresses, address)
     }
 

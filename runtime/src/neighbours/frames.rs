@@ -46,6 +46,13 @@ fn ethernet(
     bytes
 }
 
+/// A frame that carries an IP packet.
+pub(super) fn ip(mac: MacAddr, to: MacAddr, packet: &[u8]) -> Vec<u8> {
+    let six = packet.first().is_some_and(|first| first >> 4 == 6);
+    let ethertype = if six { EthernetProtocol::Ipv6 } else { EthernetProtocol::Ipv4 };
+    ethernet(mac, to, ethertype, packet.len(), |room| room.copy_from_slice(packet))
+}
+
 fn arp(dst: MacAddr, message: &ArpRepr, src: MacAddr) -> Vec<u8> {
     ethernet(src, dst, EthernetProtocol::Arp, message.buffer_len(), |room| {
         message.emit(&mut ArpPacket::new_unchecked(room));

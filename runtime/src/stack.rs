@@ -1,0 +1,153 @@
+//! A port's own stack, for ports whose packets no kernel sees: neighbours and TCP streams, as one Node beside the NIC.
+//!
+//! Free of IO and clocks like everything else. There is one table of neighbours, that of [`Neighbours`]: TCP makes IP packets, and they get
+//! their Ethernet header from it, or wait until it knows the next hop.
+
+mod streams;
+mod waiting;
+
+use std::net::{IpAddr, SocketAddr};
+
+use softnic_wire::ethernet::{self, ethertype};
+use softnic_wire::{Instant, MacAddr, Node, TxFrame};
+
+use crate::neighbours::{NeighbourError, Neighbours};
+use streams::Segment;
+pub use streams::{StreamError, StreamId, StreamState, Streams};
+use waiting::{Outcome, Waiting};
+
+/// What a port answers by itself, and what it sends of its own: all that is no RoCE.
+pub struct Stack {
+    neighbours: Neighbours,
+    streams: Option<Box<Streams>>,
+    /// Packets of streams.
+    waiting: Waiting,
+}
+
+impl From<Neighbours> for Stack {
+    /// Neighbours alone. Segments of TCP are not answered, not even with a reset: there may be a kernel that knows better.
+    fn from(neighbours: Neighbours) -> Stack {
+        Stack { neighbours, streams: None, waiting: Waiting::default() }
+    }
+}
+
+impl Stack {
+    /// With streams: TCP of the port's addresses is its own. IP packets are at most `mtu` bytes long; what must not be guessed is drawn
+    /// from `seed`.
+    pub fn with_streams(neighbours: Neighbours, mtu: usize, seed: u64) -> Stack {
+        Stack { streams: Some(Box::new(Streams::new(mtu, seed))), ..Stack::from(neighbours) }
+    }
+
+    /// The table of neighbours.
+    pub fn neighbours(&mut self) -> &mut Neighbours {
+        &mut self.neighbours
+    }
+
+    /// The streams, if it has any. Poll for frames to send, and for the timer, after every call.
+    pub fn streams(&mut self) -> Result<&mut Streams, StreamError> {
+        self.streams.as_deref_mut().ok_or(StreamError::NoStreams)
+    }
+
+    /// Begins a connection to a peer on the link or beyond a gateway, from the address that fits.
+    pub fn connect(&mut self, peer: SocketAddr) -> Result<StreamId, StreamError> {
+        let streams = self.streams.as_deref_mut().ok_or(StreamError::NoStreams)?;
+        self.neighbours.next_hop(peer.ip())?;
+        let source = self.neighbours.source_for(peer.ip()).ok_or(NeighbourError::NoSource(peer.ip()))?;
+        streams.connect(source, peer)
+    }
+
+    /// The MAC address that packets for `address` go to, as [`Neighbours::mac_of`] has it.
+    pub fn mac_of(&mut self, now: Instant, address: IpAddr) -> Result<Option<MacAddr>, NeighbourError> {
+        self.neighbours.mac_of(now, address)
+    }
+
+    /// Hands a frame to the streams; `None` when it is not for them.
+    fn give_to_streams(&mut self, now: Instant, frame: &[u8]) -> Option<()> {
+        let streams = self.streams.as_deref_mut()?;
+        let header = ethernet::Packet::new_checked(frame).ok()?;
+        let (dst, from) = (header.dst(), header.src());
+        let (kind, at) = ethernet::network_layer(frame).ok()?;
+        // To us alone: nobody opens connections to many (RFC 1122, 4.2.3.10).
+        if dst != self.neighbours.mac() || !matches!(kind, ethertype::IPV4 | ethertype::IPV6) {
+            return None;
+        }
+        let packet = frame.get(at..)?;
+        let segment = Segment::of(packet)?;
+        if self.neighbours.is_ours(segment.destination())
+            && let Some(reply) = streams.handle_packet(now, &segment, packet)
+        {
+            // Back to where it came from: so strangers that we turn away are no neighbours, and need not be asked for.
+            self.neighbours.push_ip(from, &reply);
+        }
+        Some(())
+    }
+
+    /// What cannot be sent is told to who wanted to connect there.
+    fn lose(&mut self, address: IpAddr, error: NeighbourError) {
+        if let Some(streams) = &mut self.streams {
+            streams.handle_unreachable(address, error.into());
+        }
+    }
+
+    /// The next packet of streams that can be sent, and the MAC address that it goes to.
+    fn next_packet(&mut self, now: Instant) -> Option<(MacAddr, Vec<u8>)> {
+        match self.waiting.poll(now, &mut self.neighbours) {
+            Some(Outcome::Send(mac, packet)) => return Some((mac, packet)),
+            Some(Outcome::Lost(address, error)) => self.lose(address, error),
+            None => {}
+        }
+        let (destination, packet) = self.streams.as_deref_mut()?.poll_packet(now)?;
+        match self.neighbours.mac_of(now, destination) {
+            Ok(Some(mac)) => return Some((mac, packet)),
+            Ok(None) => self.waiting.push(&self.neighbours, destination, packet),
+            Err(error) => self.lose(destination, error),
+        }
+        None
+    }
+}
+
+impl Node for Stack {
+    fn handle_frame(&mut self, now: Instant, _port: usize, frame: &mut [u8]) {
+        self.waiting.look();
+        if self.give_to_streams(now, frame).is_none() {
+            self.neighbours.handle_frame(now, 0, frame);
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Instant, _port: usize, tx: &mut TxFrame<'_>) -> bool {
+        loop {
+            if self.neighbours.poll_transmit(now, 0, tx) {
+                return true;
+            }
+            if let Some((mac, packet)) = self.next_packet(now) {
+                self.neighbours.push_ip(mac, &packet);
+            } else if !self.may_transmit(0) {
+                return false;
+            }
+        }
+    }
+
+    #[inline]
+    fn may_transmit(&self, _port: usize) -> bool {
+        self.neighbours.may_transmit(0)
+            || self.waiting.may_have()
+            || self.streams.as_ref().is_some_and(|streams| streams.may_transmit())
+    }
+
+    #[inline]
+    fn poll_timeout(&self) -> Option<Instant> {
+        let streams = self.streams.as_ref().and_then(|streams| streams.poll_timeout());
+        [self.neighbours.poll_timeout(), streams].into_iter().flatten().min()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.waiting.look();
+        self.neighbours.handle_timeout(now);
+        if let Some(streams) = &mut self.streams {
+            streams.handle_timeout(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
