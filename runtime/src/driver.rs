@@ -17,7 +17,8 @@ use softnic_pcaps::{LinkType, PcapWriter};
 use softnic_wire::{Error, Instant, MacAddr, Node, TxFrame};
 
 use crate::io::{MAX_FRAME, PacketIo};
-use crate::neighbours::{NeighbourError, Neighbours};
+use crate::neighbours::NeighbourError;
+use crate::stack::Stack;
 
 /// Frames taken in before anything is sent, so that one ACK answers many packets.
 const BATCH: usize = 32;
@@ -66,12 +67,12 @@ pub struct DriverPort<I> {
     /// What carries its frames.
     pub io: I,
     /// What answers everything that is not RoCE there.
-    pub neighbours: Neighbours,
+    pub stack: Stack,
 }
 
 /// A Node on the wires of its ports, driven by whoever calls [`Driver::step`]; single-threaded.
 ///
-/// RoCE packets go to the Node, everything else to the [`Neighbours`] beside it.
+/// RoCE packets go to the Node, everything else to the [`Stack`] beside it.
 pub struct Driver<N, I> {
     /// The Node: its own calls (making queue pairs, posting work) go here.
     pub node: N,
@@ -104,8 +105,8 @@ pub struct Driver<N, I> {
 
 impl<N: Node, I: PacketIo> Driver<N, I> {
     /// A NIC on one wire. Time begins now.
-    pub fn new(node: N, io: I, neighbours: Neighbours) -> Driver<N, I> {
-        let port = DriverPort { number: Nic::WIRE, io, neighbours };
+    pub fn new(node: N, io: I, stack: impl Into<Stack>) -> Driver<N, I> {
+        let port = DriverPort { number: Nic::WIRE, io, stack: stack.into() };
         Driver::of(node, port, Vec::new(), None, Some(Nic::LOOPBACK))
     }
 
@@ -298,7 +299,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         let due = self.next_timeout();
         if due.is_some_and(|at| at <= begin) {
             self.node.handle_timeout(begin);
-            self.ports.iter_mut().for_each(|port| port.neighbours.handle_timeout(begin));
+            self.ports.iter_mut().for_each(|port| port.stack.handle_timeout(begin));
         }
         let busy = self.round(begin, before)?;
         self.busy_rounds = if busy { self.busy_rounds.wrapping_add(1) } else { 0 };
@@ -330,8 +331,8 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
 
     /// When the next timer is due.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        let neighbours = self.ports.iter().filter_map(|port| port.neighbours.poll_timeout());
-        self.node.poll_timeout().into_iter().chain(neighbours).min()
+        let stacks = self.ports.iter().filter_map(|port| port.stack.poll_timeout());
+        self.node.poll_timeout().into_iter().chain(stacks).min()
     }
 
     /// After what time a backend has something to do by itself. One whose link is down is not asked to send: what it kept would be due for ever.
@@ -428,9 +429,15 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     pub(crate) fn mac_of_at(&mut self, number: usize, address: IpAddr) -> Result<Option<MacAddr>, NeighbourError> {
         let now = self.now();
         match self.ports.iter_mut().find(|port| port.number == number) {
-            Some(port) => port.neighbours.mac_of(now, address),
+            Some(port) => port.stack.mac_of(now, address),
             None => Err(NeighbourError::NoAnswer(address)),
         }
+    }
+
+    /// The stack of a port, by its number: what it was given to do leaves with the next round.
+    pub fn stack(&mut self, number: usize) -> Option<&mut Stack> {
+        self.refresh();
+        self.ports.iter_mut().find(|port| port.number == number).map(|port| &mut port.stack)
     }
 
     /// Waits until the MAC address of a neighbour on the link is known, or given up.
@@ -445,7 +452,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         }
     }
 
-    /// Takes in a batch from ports, by their places: RoCE packets for the Node, everything else for the neighbours. Looks at the clock only if
+    /// Takes in a batch from ports, by their places: RoCE packets for the Node, everything else for the stack. Looks at the clock only if
     /// there is any.
     fn receive(
         &mut self,
@@ -457,14 +464,14 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         let mut record = Recorder::new(&mut self.shown, self.epoch);
         let (node, mut any) = (&mut self.node, false);
         for place in ports {
-            let DriverPort { number, io, neighbours } = &mut self.ports[place];
+            let DriverPort { number, io, stack } = &mut self.ports[place];
             let taken = io.receive_located(BATCH, &mut |frame, layout| {
                 let now = *now.get_or_insert_with(|| Instant::ZERO + start.elapsed());
                 before(node, now);
                 record.received(now, node, *number, frame);
                 match layout {
                     Ok(layout) => node.handle_located(now, *number, frame, layout),
-                    Err(Error::NotRoce(_)) => neighbours.handle_frame(now, 0, frame),
+                    Err(Error::NotRoce(_)) => stack.handle_frame(now, 0, frame),
                     Err(_) => node.handle_frame(now, *number, frame),
                 }
             });
@@ -503,8 +510,8 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         let mut record = Recorder::new(&mut self.shown, self.epoch);
         let (node, scratch) = (&mut self.node, &mut self.scratch);
         let (mut any, mut all_drained) = (false, true);
-        for DriverPort { number, io, neighbours } in &mut self.ports {
-            if !(looks_at_all || node.may_transmit(*number) || neighbours.may_transmit(0)) {
+        for DriverPort { number, io, stack } in &mut self.ports {
+            if !(looks_at_all || node.may_transmit(*number) || stack.may_transmit(0)) {
                 continue;
             }
             let (mut bytes, mut drained) = (0, false);
@@ -512,7 +519,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
                 if bytes >= BURST_BYTES {
                     return false;
                 }
-                if !neighbours.poll_transmit(now, 0, tx) && !node.poll_transmit(now, *number, tx) {
+                if !stack.poll_transmit(now, 0, tx) && !node.poll_transmit(now, *number, tx) {
                     drained = true;
                     return false;
                 }

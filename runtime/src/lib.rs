@@ -1,7 +1,7 @@
 //! NICs on real wires: packet IO backends, the responder for neighbours, and the loop that drives a Node.
 //!
 //! Everything below this crate is free of IO and clocks; here is where frames come from and go to. A backend is a
-//! [`PacketIo`]; [`Driver`] runs a [`Node`](softnic_wire::Node) over it, beside the [`Neighbours`] that answer ARP and NDP.
+//! [`PacketIo`]; [`Driver`] runs a [`Node`](softnic_wire::Node) over it, beside the [`Stack`] that answers everything else.
 
 pub mod afxdp;
 pub mod api;

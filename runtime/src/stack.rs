@@ -3,6 +3,7 @@
 //! Free of IO and clocks like everything else. There is one table of neighbours, that of [`Neighbours`]: TCP makes IP packets, and they get
 //! their Ethernet header from it, or wait until it knows the next hop.
 
+mod fuzz;
 mod streams;
 mod waiting;
 
@@ -12,6 +13,7 @@ use softnic_wire::ethernet::{self, ethertype};
 use softnic_wire::{Instant, MacAddr, Node, TxFrame};
 
 use crate::neighbours::{NeighbourError, Neighbours};
+pub(crate) use fuzz::fuzz_stack;
 use streams::Segment;
 pub use streams::{StreamError, StreamId, StreamState, Streams};
 use waiting::{Outcome, Waiting};

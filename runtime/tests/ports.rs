@@ -37,7 +37,7 @@ fn host(n: u8, wires: Vec<MemoryWire>) -> Host {
     let mut ports = Vec::new();
     for (i, io) in wires.into_iter().enumerate() {
         let number = if i == 0 { Nic::WIRE } else { nic.add_port(port(n, i as u8 + 1)) };
-        ports.push(DriverPort { number, io, neighbours: Neighbours::new(&port(n, i as u8 + 1)) });
+        ports.push(DriverPort { number, io, stack: Neighbours::new(&port(n, i as u8 + 1)).into() });
     }
     let (pd, cq) = (nic.alloc_pd(), nic.create_cq(16));
     let buffer = Buffer::new(0x10_0000 * u64::from(n), SIZE);
@@ -135,9 +135,9 @@ fn a_node_that_is_no_nic_runs_on_two_wires() {
     let ((a, left), (b, right)) = (MemoryWire::pair().unwrap(), MemoryWire::pair().unwrap());
     let mut hosts = [host(1, vec![a]), host(2, vec![b])];
     // Nobody asks a repeater for its address.
-    let silent = || Neighbours::new(&Port { addresses: Vec::new(), ..port(9, 9) });
-    let first = DriverPort { number: 0, io: left, neighbours: silent() };
-    let second = DriverPort { number: 1, io: right, neighbours: silent() };
+    let silent = || Neighbours::new(&Port { addresses: Vec::new(), ..port(9, 9) }).into();
+    let first = DriverPort { number: 0, io: left, stack: silent() };
+    let second = DriverPort { number: 1, io: right, stack: silent() };
     let mut repeater = Driver::with_ports(Repeater::default(), first, vec![second], None).unwrap();
     connect(&mut hosts, 1);
     write(&mut hosts, 0, 7);

@@ -433,7 +433,7 @@ impl Parts {
         let mut others = backup.as_mut().map(|backup| backup.take_ios(bits)).transpose()?.into_iter().flatten();
         for (index, io) in self.take_ios(bits)?.into_iter().enumerate() {
             let (nic, owner) = self.nic(index as u32, bits)?;
-            let first = DriverPort { number: Nic::WIRE, io, neighbours: Neighbours::new(&self.port) };
+            let first = DriverPort { number: Nic::WIRE, io, stack: Neighbours::new(&self.port).into() };
             let (node, further) = match (&backup, others.next()) {
                 (Some(backup), Some(io)) => backup.behind((nic, io), index as u32, bits, config)?,
                 _ => (DualNic::single(nic), Vec::new()),

@@ -7,6 +7,7 @@ use softnic_nic::Port;
 use softnic_wire::PathMtu;
 
 use super::*;
+use crate::neighbours::Neighbours;
 
 /// A wire that has no room for a while.
 struct Narrow {
@@ -219,7 +220,7 @@ fn a_port_that_stands_by_is_looked_at_seldom_until_a_frame_comes_by_it() {
     let port = |number: usize| {
         let addresses = vec![Ipv4Addr::new(10, 0, number as u8, 1).into()];
         let port = Port { mac: MacAddr([2; 6]), addresses, mtu: PathMtu::B1024 };
-        DriverPort { number, io: Watched { looks: 0, frames: 0 }, neighbours: Neighbours::new(&port) }
+        DriverPort { number, io: Watched { looks: 0, frames: 0 }, stack: Neighbours::new(&port).into() }
     };
     let node = Once(Some(Instant::ZERO));
     let mut driver = Driver::with_ports(node, port(Nic::WIRE), vec![port(Nic::WIRE + 1)], None).unwrap();

@@ -20,9 +20,10 @@ const PEERS: [IpAddr; 3] = [
 /// send more than they send.
 const LONGER: usize = 8;
 
-/// Frames, each behind a byte that says what comes first and one that is its length.
+/// Frames, each behind a byte that says what comes first and one that is its length; for neighbours alone, and for a whole stack.
 #[doc(hidden)]
 pub fn fuzz_neighbours(mut data: &[u8]) {
+    crate::stack::fuzz_stack(data);
     let mut n = Neighbours::new(&Port { mac: MAC, addresses: vec![IP.into(), IP6.into()], mtu: PathMtu::B4096 });
     let mut now = Instant::ZERO;
     while let [how, len, rest @ ..] = data {

@@ -306,7 +306,6 @@ impl Streams {
     }
 
     /// How many connections there are, whoever has them.
-    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.streams.len()
     }

@@ -120,7 +120,7 @@ impl Parts {
         let (mut backup, owner) = self.nic(index, bits)?;
         backup.set_owner(owner);
         let node = DualNic::new(nic, backup, config, Box::new(OsRandom::new()?));
-        let port = DriverPort { number: DualNic::BACKUP, io, neighbours: Neighbours::new(&self.port) };
+        let port = DriverPort { number: DualNic::BACKUP, io, stack: Neighbours::new(&self.port).into() };
         Ok((node, vec![port]))
     }
 }

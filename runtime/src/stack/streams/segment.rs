@@ -61,6 +61,11 @@ impl Segment {
         })
     }
 
+    /// What the peer of a segment that we send answers with: its port and ours, what it acknowledges, and its own number.
+    pub(crate) fn for_peer(&self) -> ((u16, u16), u32, Option<u32>) {
+        ((self.to.port(), self.from.port()), self.end, self.acknowledges)
+    }
+
     /// The address that it is for.
     pub(crate) fn destination(&self) -> IpAddr {
         self.to.ip()
