@@ -5,6 +5,7 @@
 
 mod fuzz;
 mod streams;
+mod vlan;
 mod waiting;
 
 use std::net::{IpAddr, SocketAddr};
@@ -18,18 +19,23 @@ use streams::Segment;
 pub use streams::{StreamError, StreamId, StreamState, Streams};
 use waiting::{Outcome, Waiting};
 
+/// Where the ethertype of an untagged frame is.
+const ETHERTYPE: usize = 12;
+
 /// What a port answers by itself, and what it sends of its own: all that is no RoCE.
 pub struct Stack {
     neighbours: Neighbours,
     streams: Option<Box<Streams>>,
     /// Packets of streams.
     waiting: Waiting,
+    /// The VLAN that the port is in.
+    vlan: Option<u16>,
 }
 
 impl From<Neighbours> for Stack {
     /// Neighbours alone. Segments of TCP are not answered, not even with a reset: there may be a kernel that knows better.
     fn from(neighbours: Neighbours) -> Stack {
-        Stack { neighbours, streams: None, waiting: Waiting::default() }
+        Stack { neighbours, streams: None, waiting: Waiting::default(), vlan: None }
     }
 }
 
@@ -38,6 +44,12 @@ impl Stack {
     /// from `seed`.
     pub fn with_streams(neighbours: Neighbours, mtu: usize, seed: u64) -> Stack {
         Stack { streams: Some(Box::new(Streams::new(mtu, seed))), ..Stack::from(neighbours) }
+    }
+
+    /// In a VLAN, by its id of 1 to 4094: all that leaves has its tag, and what comes without is not looked at. Only the stack's own
+    /// frames: those of the NIC have the tags of their paths.
+    pub fn in_vlan(self, id: u16) -> Stack {
+        Stack { vlan: Some(id), ..self }
     }
 
     /// The table of neighbours.
@@ -68,12 +80,12 @@ impl Stack {
         let streams = self.streams.as_deref_mut()?;
         let header = ethernet::Packet::new_checked(frame).ok()?;
         let (dst, from) = (header.dst(), header.src());
-        let (kind, at) = ethernet::network_layer(frame).ok()?;
+        let (kind, packet) = frame[ETHERTYPE..].split_first_chunk()?;
+        let is_ip = matches!(u16::from_be_bytes(*kind), ethertype::IPV4 | ethertype::IPV6);
         // To us alone: nobody opens connections to many (RFC 1122, 4.2.3.10).
-        if dst != self.neighbours.mac() || !matches!(kind, ethertype::IPV4 | ethertype::IPV6) {
+        if dst != self.neighbours.mac() || !is_ip {
             return None;
         }
-        let packet = frame.get(at..)?;
         let segment = Segment::of(packet)?;
         if self.neighbours.is_ours(segment.destination())
             && let Some(reply) = streams.handle_packet(now, &segment, packet)
@@ -110,6 +122,7 @@ impl Stack {
 
 impl Node for Stack {
     fn handle_frame(&mut self, now: Instant, _port: usize, frame: &mut [u8]) {
+        let Some(frame) = vlan::untagged(self.vlan, frame) else { return };
         self.waiting.look();
         if self.give_to_streams(now, frame).is_none() {
             self.neighbours.handle_frame(now, 0, frame);
@@ -119,7 +132,10 @@ impl Node for Stack {
     fn poll_transmit(&mut self, now: Instant, _port: usize, tx: &mut TxFrame<'_>) -> bool {
         loop {
             if self.neighbours.poll_transmit(now, 0, tx) {
-                return true;
+                if self.vlan.is_none_or(|vlan| vlan::tag(vlan, tx)) {
+                    return true;
+                }
+                continue;
             }
             if let Some((mac, packet)) = self.next_packet(now) {
                 self.neighbours.push_ip(mac, &packet);

@@ -230,6 +230,36 @@ fn streams_pass_a_gateway_between_two_links() {
 }
 
 #[test]
+fn a_port_in_a_vlan_tags_all_that_it_sends_and_hears_nothing_else() {
+    // The VLANs of two stacks, and whether they hear each other.
+    for (vlans, hear) in [
+        ([None, None], true),
+        ([Some(7), Some(7)], true),
+        ([Some(7), Some(8)], false),
+        ([Some(7), None], false),
+        ([None, Some(7)], false),
+        // A tag with a priority alone.
+        ([Some(0), None], true),
+    ] {
+        let mut world = World::two(4, Faults::default());
+        for (n, vlan) in vlans.into_iter().enumerate() {
+            world.stacks[n].vlan = vlan;
+        }
+        world.streams(1).listen(PORT, 1).unwrap();
+        let client = world.stacks[0].connect(SocketAddr::new(world.address(1), PORT)).unwrap();
+        let frames = world::sent(&mut world.stacks[0], Instant::ZERO);
+        let tag = vlans[0].map(|id| [0x81, 0, 0, id as u8]);
+        assert!(frames.iter().all(|frame| tag.is_none_or(|tag| frame[12..16] == tag)));
+        world.carry_all(0, frames);
+        let open = |world: &mut World| world.streams(0).state(client) == Ok(StreamState::Open);
+        // One that has no VLAN does not answer with tags; to one that has priorities it need not.
+        let answers = vlans[0] != Some(0);
+        assert_eq!(world.run_until(at(9), open), hear && answers, "{vlans:?}");
+        assert_eq!(world.heard[0] > 0, hear, "{vlans:?}");
+    }
+}
+
+#[test]
 fn without_streams_segments_are_not_answered() {
     let mut world = World::two(4, Faults::default());
     let mut stack = Stack::from(world::neighbours(2, "10.0.0.2/24", &[]));

@@ -53,6 +53,8 @@ pub(super) struct World {
     pub(super) random: u32,
     /// All frames are lost.
     pub(super) cut: bool,
+    /// Frames to each of the stacks.
+    pub(super) heard: [usize; 2],
     /// ARP requests.
     pub(super) asked: usize,
     /// Frames by when they come, and where.
@@ -73,6 +75,7 @@ impl World {
             faults,
             random: 1,
             cut: false,
+            heard: [0; 2],
             asked: 0,
             wire: BTreeMap::new(),
             frames: 0,
@@ -111,6 +114,7 @@ impl World {
 
     /// Puts a frame on the wire, to the stack `to`.
     fn carry(&mut self, to: usize, frame: &[u8]) {
+        self.heard[to] += 1;
         self.asked += usize::from(frame[12..14] == [8, 6] && frame[21] == 1);
         if self.cut || self.chance(self.faults.loss) {
             return;
@@ -121,6 +125,11 @@ impl World {
             self.frames += 1;
             self.wire.insert((self.now + delay, self.frames), (to, frame.to_vec()));
         }
+    }
+
+    /// Puts frames of a stack on the wire.
+    pub(super) fn carry_all(&mut self, from: usize, frames: Vec<Vec<u8>>) {
+        frames.iter().for_each(|frame| self.carry(1 - from, frame));
     }
 
     /// A frame of the stack `from`, on a link with the router.
