@@ -49,7 +49,7 @@ pub use io::{MAX_FRAME, PacketIo, TakeLocated};
 pub use memory_wire::MemoryWire;
 #[doc(hidden)]
 pub use neighbours::fuzz_neighbours;
-pub use neighbours::{Links, NeighbourError, Neighbours, link_local};
+pub use neighbours::{Conflict, Links, NeighbourError, Neighbours, link_local};
 #[cfg(target_os = "linux")]
 pub use port::{MAX_MTU, PortError};
 pub use random::{Generator, OsRandom};

@@ -2,13 +2,14 @@
 //!
 //! Free of IO and clocks like everything else: [`Neighbours`] is a [`Node`] that stands beside the NIC on the same port.
 
+mod announce;
 mod frames;
 mod fuzz;
 mod links;
 mod table;
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetFrame, EthernetProtocol, Icmpv4Packet, Icmpv4Repr, Icmpv6Packet,
@@ -18,6 +19,8 @@ use smoltcp::wire::{
 use softnic_nic::Port;
 use softnic_wire::{Instant, MacAddr, Node, TxFrame};
 
+pub use announce::Conflict;
+use announce::{Announcer, Message};
 use frames::checksums;
 pub use fuzz::fuzz_neighbours;
 pub use links::Links;
@@ -47,6 +50,7 @@ pub struct Neighbours {
     addresses: Vec<IpAddr>,
     links: Links,
     table: Table,
+    announcer: Announcer,
     out: VecDeque<Vec<u8>>,
 }
 
@@ -78,7 +82,60 @@ impl Neighbours {
 
     /// Answers for these addresses and no others.
     pub(crate) fn answering(mac: MacAddr, addresses: Vec<IpAddr>) -> Neighbours {
-        Neighbours { mac, addresses, links: Links::default(), table: Table::default(), out: VecDeque::new() }
+        Neighbours {
+            mac,
+            addresses,
+            links: Links::default(),
+            table: Table::default(),
+            announcer: Announcer::default(),
+            out: VecDeque::new(),
+        }
+    }
+
+    /// The port came up: its addresses are probed and announced. [`Neighbours::poll_conflict`] has those that somebody else has.
+    pub fn announce(&mut self, now: Instant) {
+        for &address in &self.addresses {
+            self.announcer.begin(now, address);
+        }
+        self.ask(now);
+    }
+
+    /// The port has these addresses now, and its link-local one; those that it did not have are probed and announced.
+    pub fn set_links(&mut self, now: Instant, links: Links) {
+        let mut addresses: Vec<_> = links.addresses.iter().map(|&(address, _)| address).collect();
+        addresses.push(link_local(self.mac).into());
+        self.announcer.retain(&addresses);
+        let old = std::mem::replace(&mut self.addresses, addresses);
+        for &address in self.addresses.iter().filter(|address| !old.contains(address)) {
+            self.announcer.begin(now, address);
+        }
+        self.links = links;
+        self.ask(now);
+    }
+
+    /// An address of the port that somebody else has, too.
+    pub fn poll_conflict(&mut self) -> Option<Conflict> {
+        self.announcer.poll_conflict()
+    }
+
+    /// Somebody else has an address of ours, or wants it.
+    fn conflict(&mut self, now: Instant, address: IpAddr, mac: MacAddr) {
+        if mac != self.mac && self.announcer.conflict(now, Conflict { address, mac }) {
+            self.push(self.about(address, Message::Announcement));
+        }
+    }
+
+    /// A message about an address of ours.
+    fn about(&self, address: IpAddr, message: Message) -> Vec<u8> {
+        match (address, message) {
+            (IpAddr::V4(own), Message::Probe) => frames::arp_request(self.mac, None, Ipv4Addr::UNSPECIFIED, own),
+            (IpAddr::V4(own), Message::Announcement) => frames::arp_request(self.mac, None, own, own),
+            (IpAddr::V6(own), Message::Probe) => frames::solicitation(self.mac, None, Ipv6Addr::UNSPECIFIED, own),
+            (IpAddr::V6(own), Message::Announcement) => {
+                let (all, to) = (frames::ALL_NODES, frames::multicast_mac(frames::ALL_NODES));
+                frames::advertisement(self.mac, to, own, all, NdiscNeighborFlags::OVERRIDE)
+            }
+        }
     }
 
     /// The MAC address that packets for `address` go to: its own, or that of the gateway; asks for it if that was not done yet. `None` while
@@ -164,6 +221,11 @@ impl Neighbours {
         };
         let from = MacAddr(source_hardware_addr.0);
         let to_us = self.is_ours(target_protocol_addr);
+        if self.is_ours(source_protocol_addr) {
+            self.conflict(now, source_protocol_addr.into(), from);
+        } else if source_protocol_addr.is_unspecified() && self.announcer.is_probing(target_protocol_addr.into()) {
+            self.conflict(now, target_protocol_addr.into(), from);
+        }
         // Whatever the message is, its sender says where it is (RFC 826).
         let weight = Weight { overrides: true, confirms: to_us && operation == ArpOperation::Reply };
         self.table.learn(now, source_protocol_addr.into(), from, weight);
@@ -214,6 +276,9 @@ impl Neighbours {
                     let weight = Weight { overrides: true, confirms: false };
                     self.table.learn(now, ip.src_addr.into(), mac, weight);
                 }
+                if ip.src_addr.is_unspecified() && self.announcer.is_probing(target_addr.into()) {
+                    self.conflict(now, target_addr.into(), from);
+                }
                 // Who asks without an address looks whether it is taken: the answer goes to all (RFC 4861, 7.2.4).
                 let (dst, flags) = match ip.src_addr.is_unspecified() {
                     true => (frames::ALL_NODES, NdiscNeighborFlags::OVERRIDE),
@@ -224,6 +289,9 @@ impl Neighbours {
             }
             NdiscRepr::NeighborAdvert { target_addr, lladdr, flags } => {
                 let mac = lladdr.and_then(mac_in).unwrap_or(from);
+                if self.is_ours(target_addr) {
+                    self.conflict(now, target_addr.into(), mac);
+                }
                 let weight = Weight {
                     overrides: flags.contains(NdiscNeighborFlags::OVERRIDE),
                     // What goes to all nodes is no answer (RFC 4861, 7.1.2).
@@ -255,7 +323,7 @@ impl Node for Neighbours {
 
     #[inline]
     fn poll_timeout(&self) -> Option<Instant> {
-        self.table.next()
+        [self.table.next(), self.announcer.next()].into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -271,6 +339,10 @@ impl Neighbours {
             if let Some(frame) = self.question(address, to) {
                 self.push(frame);
             }
+        }
+        let room = QUEUE.saturating_sub(self.out.len());
+        for (address, message) in self.announcer.due(now, room) {
+            self.push(self.about(address, message));
         }
     }
 }

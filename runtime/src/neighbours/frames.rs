@@ -126,7 +126,9 @@ pub(super) fn icmpv6(
 pub(super) fn solicitation(mac: MacAddr, to: Option<MacAddr>, own: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     let group = solicited_node(target);
     let (to, dst) = to.map_or((multicast_mac(group), group), |to| (to, target));
-    let message = NdiscRepr::NeighborSolicit { target_addr: target, lladdr: Some(EthernetAddress(mac.0).into()) };
+    // Who has no address yet has no place to be told (RFC 4861, 4.3).
+    let lladdr = (!own.is_unspecified()).then(|| EthernetAddress(mac.0).into());
+    let message = NdiscRepr::NeighborSolicit { target_addr: target, lladdr };
     icmpv6(mac, to, own, dst, 255, &Icmpv6Repr::Ndisc(message))
 }
 

@@ -1,7 +1,5 @@
 //! The fuzz body of this module: any frames for the responder, in between questions of its own and time.
 
-use std::net::Ipv4Addr;
-
 use softnic_wire::PathMtu;
 
 use super::table::INTERVAL;
@@ -19,6 +17,9 @@ const PEERS: [IpAddr; 3] = [
 /// An answer is at most so much longer than the question: by the option with our MAC address. More, and anybody could have us
 /// send more than they send.
 const LONGER: usize = 8;
+
+/// An advertisement of our own, once in ten seconds: longer than a claim without a MAC address.
+const LONGEST_DEFENCE: usize = 14 + 40 + 32;
 
 /// Frames, each behind a byte that says what comes first and one that is its length; for neighbours alone, and for a whole stack.
 #[doc(hidden)]
@@ -43,7 +44,8 @@ pub fn fuzz_neighbours(mut data: &[u8]) {
         }
         let most = frame.len() + LONGER;
         n.handle_frame(now, 0, &mut frame);
-        check_sent(&mut n, now, 1, most);
+        // An answer, and the defence of an address.
+        check_sent(&mut n, now, 2, most.max(LONGEST_DEFENCE));
         assert!(n.table.len() <= PEERS.len(), "who was not asked for is not remembered");
         assert!(n.table.macs().all(|mac| mac.0[0] & 1 == 0), "nobody's address is that of a group");
     }

@@ -1,6 +1,5 @@
 //! The responder against frames made by hand, and its own frames as smoltcp reads them.
 
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use softnic_wire::PathMtu;
@@ -294,4 +293,53 @@ fn a_neighbour_that_says_that_it_moved_is_believed_and_nobody_is_remembered_for_
     give(&mut n, &frames::advertisement(new, to_all, PEER_IP6, frames::ALL_NODES, NdiscNeighborFlags::empty()));
     assert_eq!(n.mac_of(Instant::ZERO, PEER_IP6.into()), Ok(Some(PEER)));
     assert_eq!(sent(&mut n, Instant::ZERO).len(), 1, "but is asked");
+}
+
+#[test]
+fn a_port_that_comes_up_tells_its_addresses_and_who_has_one_already_is_told_to_its_owner() {
+    let mut n = responder();
+    n.announce(Instant::ZERO);
+    let mut other = Neighbours::new(&Port { mac: PEER, addresses: vec![IP.into(), IP6.into()], mtu: PathMtu::B4096 });
+    let probes = sent(&mut n, Instant::ZERO);
+    assert_eq!(probes.len(), 3, "two addresses and the link-local one");
+    assert_eq!(probes[0], arp(1, (MAC, Ipv4Addr::UNSPECIFIED), (MacAddr([0; 6]), IP), MacAddr([0xff; 6])));
+    for answer in probes.iter().flat_map(|probe| give(&mut other, probe)) {
+        give(&mut n, &answer);
+    }
+    let conflicts: Vec<_> = std::iter::from_fn(|| n.poll_conflict()).collect();
+    let (four, six) = (Conflict { address: IP.into(), mac: PEER }, Conflict { address: IP6.into(), mac: PEER });
+    assert!(conflicts.len() == 2 && conflicts.contains(&four) && conflicts.contains(&six), "{conflicts:?}");
+    // The third is nobody else's.
+    let mut announced = Vec::new();
+    while let Some(next) = n.poll_timeout() {
+        n.handle_timeout(next);
+        announced.extend(sent(&mut n, next));
+    }
+    let own = link_local(MAC);
+    let to_all = frames::multicast_mac(frames::ALL_NODES);
+    let announcement = frames::advertisement(MAC, to_all, own, frames::ALL_NODES, NdiscNeighborFlags::OVERRIDE);
+    assert_eq!(announced, [announcement.clone(), announcement]);
+}
+
+#[test]
+fn an_announcement_of_another_for_our_address_is_answered_with_ours_and_not_by_a_storm() {
+    let mut n = responder();
+    let all = MacAddr([0xff; 6]);
+    let claim = arp(1, (PEER, IP), (MacAddr([0; 6]), IP), all);
+    let ours = arp(1, (MAC, IP), (MacAddr([0; 6]), IP), all);
+    assert!(give(&mut n, &claim).contains(&ours));
+    assert!(!give(&mut n, &claim).contains(&ours));
+    give(&mut n, &ours);
+    assert_eq!(n.poll_conflict(), Some(Conflict { address: IP.into(), mac: PEER }), "once for both");
+    assert_eq!(n.poll_conflict(), None, "our own frame that came back is none");
+}
+
+#[test]
+fn only_addresses_that_are_new_are_announced_when_they_change() {
+    let mut n = responder();
+    let new = Ipv4Addr::new(10, 33, 0, 5);
+    n.set_links(Instant::ZERO, Links { addresses: vec![(IP.into(), 24), (new.into(), 24)], gateways: Vec::new() });
+    let probe = arp(1, (MAC, Ipv4Addr::UNSPECIFIED), (MacAddr([0; 6]), new), MacAddr([0xff; 6]));
+    assert_eq!(sent(&mut n, Instant::ZERO), [probe]);
+    assert!(n.is_ours(new) && !n.is_ours(IP6));
 }
