@@ -53,4 +53,4 @@ pub use neighbours::{Conflict, Links, NeighbourError, Neighbours, link_local};
 #[cfg(target_os = "linux")]
 pub use port::{MAX_MTU, PortError};
 pub use random::{Generator, OsRandom};
-pub use stack::{Stack, StreamError, StreamId, StreamState, Streams};
+pub use stack::{Stack, StreamError, StreamId, StreamState, Streams, TooManyGroups};

@@ -161,6 +161,27 @@ impl Neighbours {
         self.mac
     }
 
+    /// The groups in which the port is asked for its IPv6 addresses.
+    pub(crate) fn solicited_groups(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.addresses.iter().filter_map(|address| match address {
+            IpAddr::V4(_) => None,
+            IpAddr::V6(address) => Some(frames::solicited_node(*address).into()),
+        })
+    }
+
+    /// The addresses that reports about multicast groups come from: one of IPv4, and the link-local one of IPv6.
+    pub(crate) fn report_sources(&self) -> (Option<Ipv4Addr>, Option<Ipv6Addr>) {
+        let four = self.addresses.iter().find_map(|address| match address {
+            IpAddr::V4(address) => Some(*address),
+            IpAddr::V6(_) => None,
+        });
+        let six = self.addresses.iter().find_map(|address| match address {
+            IpAddr::V6(address) if address.is_unicast_link_local() => Some(*address),
+            _ => None,
+        });
+        (four, six)
+    }
+
     /// The neighbour that packets for `address` go to.
     pub(crate) fn next_hop(&self, address: IpAddr) -> Result<IpAddr, NeighbourError> {
         self.links.next_hop(address)

@@ -1,13 +1,15 @@
-//! A port's own stack, for ports whose packets no kernel sees: neighbours and TCP streams, as one Node beside the NIC.
+//! A port's own stack, for ports whose packets no kernel sees: neighbours, multicast groups and TCP streams, as one Node beside the NIC.
 //!
 //! Free of IO and clocks like everything else. There is one table of neighbours, that of [`Neighbours`]: TCP makes IP packets, and they get
 //! their Ethernet header from it, or wait until it knows the next hop.
 
 mod fuzz;
+mod memberships;
 mod streams;
 mod vlan;
 mod waiting;
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use softnic_wire::ethernet::{self, ethertype};
@@ -15,6 +17,8 @@ use softnic_wire::{Instant, MacAddr, Node, TxFrame};
 
 use crate::neighbours::{NeighbourError, Neighbours};
 pub(crate) use fuzz::fuzz_stack;
+use memberships::Memberships;
+pub use memberships::TooManyGroups;
 use streams::Segment;
 pub use streams::{StreamError, StreamId, StreamState, Streams};
 use waiting::{Outcome, Waiting};
@@ -25,6 +29,7 @@ const ETHERTYPE: usize = 12;
 /// What a port answers by itself, and what it sends of its own: all that is no RoCE.
 pub struct Stack {
     neighbours: Neighbours,
+    memberships: Memberships,
     streams: Option<Box<Streams>>,
     /// Packets of streams.
     waiting: Waiting,
@@ -35,7 +40,10 @@ pub struct Stack {
 impl From<Neighbours> for Stack {
     /// Neighbours alone. Segments of TCP are not answered, not even with a reset: there may be a kernel that knows better.
     fn from(neighbours: Neighbours) -> Stack {
-        Stack { neighbours, streams: None, waiting: Waiting::default(), vlan: None }
+        // Other than those of other hosts is all that the delays of reports need to be.
+        let [a, b, c, d, e, f] = neighbours.mac().0;
+        let memberships = Memberships::new(u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
+        Stack { neighbours, memberships, streams: None, waiting: Waiting::default(), vlan: None }
     }
 }
 
@@ -43,7 +51,8 @@ impl Stack {
     /// With streams: TCP of the port's addresses is its own. IP packets are at most `mtu` bytes long; what must not be guessed is drawn
     /// from `seed`.
     pub fn with_streams(neighbours: Neighbours, mtu: usize, seed: u64) -> Stack {
-        Stack { streams: Some(Box::new(Streams::new(mtu, seed))), ..Stack::from(neighbours) }
+        let (memberships, streams) = (Memberships::new(seed), Some(Box::new(Streams::new(mtu, seed))));
+        Stack { memberships, streams, ..Stack::from(neighbours) }
     }
 
     /// In a VLAN, by its id of 1 to 4094: all that leaves has its tag, and what comes without is not looked at. Only the stack's own
@@ -62,6 +71,32 @@ impl Stack {
         self.streams.as_deref_mut().ok_or(StreamError::NoStreams)
     }
 
+    /// The port is a member of these multicast groups from now on, as [`softnic_nic::Nic::multicast_groups`] has them, and of those in which
+    /// it is asked for its IPv6 addresses (RFC 4291, 2.8): switches that look at reports pass on no others.
+    pub fn set_groups(&mut self, now: Instant, groups: impl IntoIterator<Item = IpAddr>) -> Result<(), TooManyGroups> {
+        let groups: BTreeSet<_> = groups.into_iter().chain(self.neighbours.solicited_groups()).collect();
+        self.memberships.set(now, &groups)?;
+        self.report(now);
+        Ok(())
+    }
+
+    /// Sends the reports that are due.
+    fn report(&mut self, now: Instant) {
+        if self.memberships.next().is_some_and(|next| next <= now) {
+            let sources = self.neighbours.report_sources();
+            for (mac, packet) in self.memberships.poll(now, sources) {
+                self.neighbours.push_ip(mac, &packet);
+            }
+        }
+    }
+
+    /// Hands a frame to the memberships; `None` when it is not for them.
+    fn give_to_memberships(&mut self, now: Instant, frame: &[u8]) -> Option<()> {
+        let (_, packet) = ip_in(frame)?;
+        let to_many = frame[0] & 1 == 1;
+        (to_many && self.memberships.handle_packet(now, packet)).then_some(())
+    }
+
     /// Begins a connection to a peer on the link or beyond a gateway, from the address that fits.
     pub fn connect(&mut self, peer: SocketAddr) -> Result<StreamId, StreamError> {
         let streams = self.streams.as_deref_mut().ok_or(StreamError::NoStreams)?;
@@ -78,12 +113,9 @@ impl Stack {
     /// Hands a frame to the streams; `None` when it is not for them.
     fn give_to_streams(&mut self, now: Instant, frame: &[u8]) -> Option<()> {
         let streams = self.streams.as_deref_mut()?;
-        let header = ethernet::Packet::new_checked(frame).ok()?;
-        let (dst, from) = (header.dst(), header.src());
-        let (kind, packet) = frame[ETHERTYPE..].split_first_chunk()?;
-        let is_ip = matches!(u16::from_be_bytes(*kind), ethertype::IPV4 | ethertype::IPV6);
+        let (header, packet) = ip_in(frame)?;
         // To us alone: nobody opens connections to many (RFC 1122, 4.2.3.10).
-        if dst != self.neighbours.mac() || !is_ip {
+        if header.dst() != self.neighbours.mac() {
             return None;
         }
         let segment = Segment::of(packet)?;
@@ -91,7 +123,7 @@ impl Stack {
             && let Some(reply) = streams.handle_packet(now, &segment, packet)
         {
             // Back to where it came from: so strangers that we turn away are no neighbours, and need not be asked for.
-            self.neighbours.push_ip(from, &reply);
+            self.neighbours.push_ip(header.src(), &reply);
         }
         Some(())
     }
@@ -120,11 +152,20 @@ impl Stack {
     }
 }
 
+/// The IP packet in an untagged frame, with the frame's header.
+fn ip_in(frame: &[u8]) -> Option<(ethernet::Packet<&[u8]>, &[u8])> {
+    let header = ethernet::Packet::new_checked(frame).ok()?;
+    let (kind, packet) = frame.get(ETHERTYPE..)?.split_first_chunk()?;
+    let is_ip = matches!(u16::from_be_bytes(*kind), ethertype::IPV4 | ethertype::IPV6);
+    is_ip.then_some((header, packet))
+}
+
 impl Node for Stack {
     fn handle_frame(&mut self, now: Instant, _port: usize, frame: &mut [u8]) {
         let Some(frame) = vlan::untagged(self.vlan, frame) else { return };
         self.waiting.look();
-        if self.give_to_streams(now, frame).is_none() {
+        let taken = self.give_to_streams(now, frame).or_else(|| self.give_to_memberships(now, frame));
+        if taken.is_none() {
             self.neighbours.handle_frame(now, 0, frame);
         }
     }
@@ -155,12 +196,13 @@ impl Node for Stack {
     #[inline]
     fn poll_timeout(&self) -> Option<Instant> {
         let streams = self.streams.as_ref().and_then(|streams| streams.poll_timeout());
-        [self.neighbours.poll_timeout(), streams].into_iter().flatten().min()
+        [self.neighbours.poll_timeout(), self.memberships.next(), streams].into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         self.waiting.look();
         self.neighbours.handle_timeout(now);
+        self.report(now);
         if let Some(streams) = &mut self.streams {
             streams.handle_timeout(now);
         }

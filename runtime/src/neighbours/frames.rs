@@ -25,7 +25,7 @@ pub(super) fn multicast_mac(group: Ipv6Addr) -> MacAddr {
 }
 
 /// Where the owner of an address listens for questions about it (RFC 4291, 2.7.1).
-fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
+pub(super) fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = address.octets();
     Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
 }

@@ -33,6 +33,7 @@ pub(crate) fn fuzz_stack(mut data: &[u8]) {
     let mut stack = Stack::with_streams(Neighbours::with_links(&port, links), 1500, 1);
     let streams = stack.streams().expect("it has streams");
     streams.listen(PORT, 2).expect("a free port");
+    stack.set_groups(Instant::ZERO, [[239, 1, 2, 3].into(), [239, 1, 2, 4].into()]).expect("few groups");
     let mut ids = vec![stack.connect(SocketAddr::new(PEER.into(), 9)).expect("a way there")];
     let mut peer = Peer { ports: (1, PORT), ..Peer::default() };
     let mut now = Instant::ZERO;

@@ -294,3 +294,23 @@ fn a_peer_that_sends_more_than_its_window_is_not_heard() {
     }
     assert_eq!(read - most, 3 * 1460, "those within the window");
 }
+
+#[test]
+fn a_stack_tells_its_groups_and_answers_who_asks_for_them() {
+    let mut world = World::two(6, Faults::default());
+    let stack = &mut world.stacks[0];
+    stack.set_groups(Instant::ZERO, [ip("239.1.2.3"), ip("ff0e::7")]).unwrap();
+    let reports = world::sent(stack, Instant::ZERO);
+    let to = |frames: &[Vec<u8>]| frames.iter().map(|frame| frame[..6].to_vec()).collect::<Vec<_>>();
+    assert_eq!(to(&reports), [[1, 0, 0x5e, 0, 0, 22], [0x33, 0x33, 0, 0, 0, 0x16]]);
+    // The group in which it is asked for both of its addresses, which end alike, and the one that it joined.
+    assert_eq!(reports[1][14 + 40 + 8 + 6..][..2], [0, 2]);
+    world.run_until(at(5), |_| false);
+    let stack = &mut world.stacks[0];
+    let mut query = [&[1, 0, 0x5e, 0, 0, 1][..], &world::mac(2).0, &[8, 0], &world::GENERAL_QUERY].concat();
+    stack.handle_frame(at(5), 0, &mut query);
+    let answer = stack.poll_timeout().unwrap();
+    assert!(answer < at(6));
+    stack.handle_timeout(answer);
+    assert_eq!(to(&world::sent(stack, answer)), [[1, 0, 0x5e, 0, 0, 22]]);
+}

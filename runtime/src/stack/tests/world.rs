@@ -16,6 +16,12 @@ use crate::stack::{Stack, Streams};
 const DELAY: Duration = Duration::from_micros(50);
 const LATE: Duration = Duration::from_micros(400);
 
+/// A query of IGMPv3 for all groups, to be answered within a second.
+pub(super) const GENERAL_QUERY: [u8; 32] = [
+    0x45, 0, 0, 32, 0, 0, 0, 0, 1, 2, 0xd9, 0xdb, 0, 0, 0, 0, 224, 0, 0, 1, 0x11, 10, 0xee, 0xf5, 0, 0, 0, 0, 0, 0, 0,
+    0,
+];
+
 pub(super) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
