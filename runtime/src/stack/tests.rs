@@ -314,3 +314,37 @@ fn a_stack_tells_its_groups_and_answers_who_asks_for_them() {
     stack.handle_timeout(answer);
     assert_eq!(to(&world::sent(stack, answer)), [[1, 0, 0x5e, 0, 0, 22]]);
 }
+
+#[test]
+fn a_segment_that_was_damaged_or_that_a_stranger_made_up_acknowledges_nothing() {
+    let mut world = World::two(4, Faults::default());
+    let (client, server) = connected(&mut world);
+    world.streams(1).write(server, b"hello").unwrap();
+    let mut room = [0; 9];
+    assert!(world.run_until(at(2), |world| world.streams(0).read(client, &mut room) == Ok(Some(5))));
+    assert!(world.run_until(at(2), |world| world.streams(1).unacknowledged(server) == Ok(0)));
+    // The server's bytes are lost from here on, and somebody says that they came.
+    world.cut = true;
+    world.streams(1).write(server, &[7; 5000]).unwrap();
+    world.streams(0).write(client, b"x").unwrap();
+    let now = world.now;
+    let segment = world::sent(&mut world.stacks[0], now).remove(0);
+    world::sent(&mut world.stacks[1], now);
+    let [mut early, mut late] = [-1 << 20, 1 << 20].map(|by| world::acknowledging(&world::later(&segment, by), 5000));
+    let mut damaged = world::acknowledging(&segment, 5000);
+    damaged[14 + 20 + 8] ^= 1;
+    for frame in [&mut early, &mut late, &mut damaged] {
+        world.stacks[1].handle_frame(now, 0, frame);
+    }
+    let end = now + Duration::from_secs(5);
+    world.run_until(end, |_| false);
+    assert_eq!(world.streams(1).unacknowledged(server), Ok(5000));
+    // The wire is whole again, and all arrives.
+    world.cut = false;
+    let (mut read, end) = (0, end + Duration::from_secs(15));
+    assert!(world.run_until(end, |world| {
+        let mut room = [0; 8192];
+        read += world.streams(0).read(client, &mut room).unwrap().unwrap_or(0);
+        read == 5000
+    }));
+}

@@ -24,13 +24,13 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// The TCP segment in an IP packet that is whole and from somebody who can be answered. Checksums are not looked at.
+    /// The TCP segment in an IP packet that is whole and from somebody who can be answered, with right checksums.
     pub(crate) fn of(packet: &[u8]) -> Option<Segment> {
         let (src, dst, tcp): (IpAddr, IpAddr, &[u8]) = match IpVersion::of_packet(packet).ok()? {
             IpVersion::Ipv4 => {
                 let ip = Ipv4Packet::new_checked(packet).ok()?;
                 // Segments are made to fit the path; parts of one are nothing that a peer of ours sends.
-                let whole = !ip.more_frags() && ip.frag_offset() == 0;
+                let whole = !ip.more_frags() && ip.frag_offset() == 0 && ip.verify_checksum();
                 let tcp = (whole && ip.next_header() == IpProtocol::Tcp).then(|| ip.payload())?;
                 (ip.src_addr().into(), ip.dst_addr().into(), tcp)
             }
@@ -43,7 +43,8 @@ impl Segment {
         let tcp = TcpPacket::new_checked(tcp).ok()?;
         let (from, to) = (SocketAddr::new(src, tcp.src_port()), SocketAddr::new(dst, tcp.dst_port()));
         // From nowhere, from many or from ourselves (RFC 1122, 4.2.3.10).
-        let answerable = is_host(src) && is_host(dst) && src != dst && from.port() != 0 && to.port() != 0;
+        let right = tcp.verify_checksum(&src.into(), &dst.into());
+        let answerable = right && is_host(src) && is_host(dst) && src != dst && from.port() != 0 && to.port() != 0;
         let opens = tcp.syn() && !tcp.ack() && !tcp.rst() && !tcp.fin();
         let acknowledges = tcp.ack().then(|| tcp.ack_number().0 as u32);
         let begin = tcp.seq_number().0 as u32;

@@ -68,7 +68,13 @@ impl Watch {
     /// A segment of the peer came in.
     pub(super) fn note_received(&mut self, now: Instant, segment: &Segment) {
         (self.heard, self.active, self.tries) = (now, now, 0);
+        // What is outside of the window smoltcp does not believe, and who repeats it to smoltcp must not either.
+        let in_window = self.received.is_none_or(|received| {
+            not_before(segment.begin, received)
+                && not_before(received.wrapping_add(self.own_window.into()), segment.begin)
+        });
         if let Some(number) = segment.acknowledges
+            && in_window
             && self.acknowledged.is_none_or(|old| not_before(number, old))
         {
             (self.acknowledged, self.window) = (Some(number), segment.window);

@@ -235,12 +235,21 @@ pub(super) fn syn(to: &Stack, n: u16) -> Vec<u8> {
 }
 
 /// A frame with a segment of IPv4, so many bytes later in its stream.
-pub(super) fn later(frame: &[u8], bytes: usize) -> Vec<u8> {
+pub(super) fn later(frame: &[u8], bytes: i32) -> Vec<u8> {
+    changed(frame, |tcp| tcp.set_seq_number(TcpSeqNumber(tcp.seq_number().0.wrapping_add(bytes))))
+}
+
+/// A frame with a segment of IPv4 that acknowledges so many bytes more.
+pub(super) fn acknowledging(frame: &[u8], bytes: usize) -> Vec<u8> {
+    changed(frame, |tcp| tcp.set_ack_number(tcp.ack_number() + bytes))
+}
+
+fn changed(frame: &[u8], change: impl FnOnce(&mut TcpPacket<&mut [u8]>)) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let mut packet = Ipv4Packet::new_unchecked(&mut frame[14..]);
     let (src, dst) = (packet.src_addr(), packet.dst_addr());
     let mut tcp = TcpPacket::new_unchecked(packet.payload_mut());
-    tcp.set_seq_number(tcp.seq_number() + bytes);
+    change(&mut tcp);
     tcp.fill_checksum(&src.into(), &dst.into());
     frame
 }
