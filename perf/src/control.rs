@@ -93,7 +93,7 @@ pub(crate) struct Control {
     buffer: Vec<u8>,
     /// Bytes of the buffer in which there is no end of a line.
     searched: usize,
-    /// Where the peer is in the kernel's network, if it is another process.
+    /// Where the peer is in the network of the stream, if it is another process.
     pub(crate) peer: Option<IpAddr>,
     /// Whether Ctrl-C ends a wait: of two ends in one process only the client looks at it.
     pub(crate) interruptible: bool,
@@ -107,6 +107,12 @@ impl Control {
         Ok(Control { stream: Box::new(stream), buffer: Vec::new(), searched: 0, peer, interruptible: true })
     }
 
+    /// By the NIC's own TCP.
+    pub(crate) fn own(stream: softnic_runtime::api::Stream) -> Control {
+        let peer = Some(stream.peer().ip().to_canonical());
+        Control { stream: Box::new(stream), buffer: Vec::new(), searched: 0, peer, interruptible: true }
+    }
+
     /// The two ends of a stream inside this process: the client's and the server's.
     pub(crate) fn pair() -> io::Result<(Control, Control)> {
         let (a, b) = UnixStream::pair()?;
@@ -117,6 +123,7 @@ impl Control {
             buffer: Vec::new(),
             searched: 0,
             peer: None,
+
             interruptible,
         };
         Ok((end(a, true), end(b, false)))

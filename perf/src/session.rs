@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use softnic_runtime::api::{Context, DeviceSpec, OpenOptions, Progress, RawPort, Secret};
+use softnic_runtime::api::{Context, DeviceSpec, OpenOptions, Progress, RawPort, Secret, StreamListener};
 
 use super::client::{self, Tell};
 use super::control::{Control, Hello, Message, VERSION, unexpected};
@@ -158,7 +158,7 @@ pub fn connect(
 ) -> Result<(), String> {
     let end = End::open(setup, plan.op.verb() == Verb::Raw)?;
     pin(setup, 0);
-    let mut control = Control::tcp(dial(host, port, patience)?).map_err(|e| e.to_string())?;
+    let mut control = reach(&end, host, port, patience)?;
     let recording = recording(&end, setup, plan);
     let result = or_capture_failure(recording.as_ref(), run_end(end, setup, plan, &mut control, begin, tell));
     if let Err(reason) = &result {
@@ -167,8 +167,22 @@ pub fn connect(
     result
 }
 
-fn dial(host: &str, port: u16, patience: Duration) -> Result<TcpStream, String> {
+/// The stream to the server: by the NIC's own TCP where it has one and the server is on its link or behind its gateway, else by the kernel's.
+fn reach(end: &End, host: &str, port: u16, patience: Duration) -> Result<Control, String> {
     let host = host.trim_start_matches('[').trim_end_matches(']');
+    if let (End::Nic(context), Ok(address)) = (end, host.parse::<IpAddr>())
+        && context.reaches_by_streams(address)
+    {
+        let began = Instant::now();
+        let attempt = |peer: &SocketAddr| context.connect_stream(*peer);
+        let peer = SocketAddr::from((address, port));
+        let stream = dial_with(&[peer], patience, attempt, || began.elapsed(), || std::thread::sleep(AGAIN));
+        return stream.map(Control::own).map_err(Option::unwrap_or_default);
+    }
+    Control::tcp(dial(host, port, patience)?).map_err(|e| e.to_string())
+}
+
+fn dial(host: &str, port: u16, patience: Duration) -> Result<TcpStream, String> {
     let addresses: Vec<_> = (host, port).to_socket_addrs().map_err(|e| format!("{host}: {e}"))?.collect();
     let began = Instant::now();
     let attempt = |address: &SocketAddr| TcpStream::connect_timeout(address, CONNECT);
@@ -223,10 +237,14 @@ pub fn listen(
     let listener = TcpListener::bind(any).or_else(|_| TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], port))));
     let listener = listener.map_err(|e| format!("cannot listen at TCP port {port}: {e}"))?;
     listener.set_nonblocking(true).map_err(|e| e.to_string())?;
+    // The NIC's own TCP is listened to as well, where it has one.
+    let own = match &end {
+        End::Nic(context) => context.listen_stream(port).ok(),
+        End::Raw(_) => None,
+    };
     announce();
     let (mut control, peer) = loop {
-        let Some(stream) = next_client(&listener)? else { return Ok(()) };
-        let mut control = Control::tcp(stream).map_err(|e| e.to_string())?;
+        let Some(mut control) = next_client(&listener, own.as_ref())? else { return Ok(()) };
         let peer = greet(&end, &mut control, agree).inspect_err(|reason| tell_failure(&mut control, reason))?;
         match peer.plan.check_memory() {
             Ok(()) => break (control, peer),
@@ -237,7 +255,7 @@ pub fn listen(
             }
         }
     };
-    drop(listener);
+    drop((listener, own));
     pin(setup, 0);
     let result = serve_client(end, setup, &mut control, &peer);
     if let Err(reason) = &result {
@@ -247,12 +265,18 @@ pub fn listen(
 }
 
 /// The next client; `None` when the server shall end.
-fn next_client(listener: &TcpListener) -> Result<Option<TcpStream>, String> {
+fn next_client(listener: &TcpListener, own: Option<&StreamListener>) -> Result<Option<Control>, String> {
+    let failed = |e: std::io::Error| format!("cannot take a client: {e}");
     while !stop::requested() {
         match listener.accept() {
-            Ok((stream, _)) => return Ok(Some(stream)),
-            Err(e) if e.kind() == ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(5)),
-            Err(e) => return Err(format!("cannot take a client: {e}")),
+            Ok((stream, _)) => return Control::tcp(stream).map(Some).map_err(failed),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+            Err(e) => return Err(failed(e)),
+        }
+        match own.map(StreamListener::accept) {
+            Some(Ok(stream)) => return Ok(Some(Control::own(stream))),
+            Some(Err(e)) if e.kind() != ErrorKind::WouldBlock => return Err(failed(e)),
+            _ => std::thread::sleep(Duration::from_millis(5)),
         }
     }
     Ok(None)

@@ -75,6 +75,7 @@ pub(crate) mod raw;
 pub mod sdr;
 pub(crate) mod shared_receive_queue;
 pub(crate) mod status;
+mod streams;
 mod sysfs_counters;
 
 pub use crate::failover::kv::{Kv, KvError, RedisUrl};
@@ -99,6 +100,7 @@ pub use queue_pair::{Connection, MulticastError, Protection, QpFailover, QpOptio
 pub use raw::{RawFrame, RawPort};
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use status::RunningNic;
+pub use streams::{Stream, StreamListener};
 pub use sysfs_counters::{CountersByName, hardware_counters, port_counters};
 
 pub use crate::key_file::{KeyFileError, read_key_file};

@@ -39,10 +39,12 @@ use crate::engine::{Engine, Io, Mode, Watcher};
 use crate::failover::list::Control;
 use crate::host_network::{HostNetwork, HostNetworkError};
 use crate::io::{Line, PacketIo};
-use crate::neighbours::Neighbours;
+use crate::neighbours::{Links, Neighbours};
+use crate::random::Generator;
 use crate::remedy::remedy;
 use crate::share::{Seat, ShareError, served_here};
 use crate::shm::{Shm, ShmError, ShmSpec};
+use crate::stack::Stack;
 use crate::steering::Steering;
 use crate::{Dgram, DgramError, Faulty, OsRandom};
 
@@ -218,6 +220,15 @@ pub(super) struct Parts {
     pub(super) rate: u64,
     /// The longest IP packet that it carries.
     pub(super) link_mtu: u32,
+    /// Where the port has a stack of its own.
+    pub(super) own_stack: Option<OwnStack>,
+}
+
+/// What a port's own stack is told of the network that it is on.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OwnStack {
+    pub(super) links: Links,
+    pub(super) vlan: Option<u16>,
 }
 
 /// Who else is on the wire, and who knows the way to them.
@@ -279,6 +290,8 @@ impl Parts {
                     description,
                     rate: USUAL_RATE,
                     link_mtu,
+                    // Everybody is on the link.
+                    own_stack: Some(OwnStack::default()),
                 }
             }
         };
@@ -291,7 +304,8 @@ impl Parts {
         let port = Port { mac: SHM_MAC, addresses, mtu: PathMtu::B4096 };
         let (neighbourhood, company) = (Neighbourhood::Here, Some(Company::Memory(Arc::clone(shm.directory()))));
         let (description, link_mtu) = (spec.to_string(), link_mtu_of(shm.max_frame()));
-        Ok(Parts { ios: vec![Box::new(shm)], port, neighbourhood, company, description, rate: MEMORY_RATE, link_mtu })
+        let (ios, own_stack): (Vec<Io>, _) = (vec![Box::new(shm)], None);
+        Ok(Parts { ios, port, neighbourhood, company, description, rate: MEMORY_RATE, link_mtu, own_stack })
     }
 
     fn afxdp(interface: &str, options: &afxdp::Options) -> Result<Parts, OpenError> {
@@ -352,7 +366,7 @@ impl Parts {
             description += &format!(", path MTU {mtu} instead of {wanted}: for that AF_XDP needs Linux 6.6");
         }
         let neighbourhood = Neighbourhood::Kernel(Box::new(host));
-        Ok(Parts { ios, port, neighbourhood, company, description, rate, link_mtu })
+        Ok(Parts { ios, port, neighbourhood, company, description, rate, link_mtu, own_stack: None })
     }
 
     /// A device's faults, each queue's own.
@@ -364,6 +378,19 @@ impl Parts {
         };
         let ios = self.ios.into_iter().enumerate().map(faulty).collect::<Result<_, _>>()?;
         Ok(Parts { ios, ..self })
+    }
+
+    /// The stack beside the NIC of one engine. What is no RoCE comes to the first: the others answer nobody.
+    fn stack(&self, index: usize) -> Result<Stack, OpenError> {
+        let Some(own) = &self.own_stack else { return Ok(Neighbours::new(&self.port).into()) };
+        if index > 0 {
+            return Ok(Neighbours::answering(self.port.mac, Vec::new()).into());
+        }
+        let mut random = OsRandom::new()?;
+        let seed = u64::from(random.next_u32()) << 32 | u64::from(random.next_u32());
+        let neighbours = Neighbours::with_links(&self.port, own.links.clone());
+        let stack = Stack::with_streams(neighbours, self.link_mtu as usize, seed);
+        Ok(own.vlan.into_iter().fold(stack, Stack::in_vlan))
     }
 
     /// Splits off the backends.
@@ -393,10 +420,14 @@ impl Parts {
         link_down: LinkDown,
         number: usize,
     ) -> Result<Surroundings, OpenError> {
+        if self.own_stack.is_some() {
+            follow::announce(engines, number);
+        }
         let network = match self.neighbourhood {
             Neighbourhood::Own(line) => {
                 let follow = |line| follow::line(line, engines, events, link_down, number);
-                Network::Own { follower: line.map(follow).transpose()? }
+                let vlan = self.own_stack.as_ref().and_then(|own| own.vlan);
+                Network::Own { follower: line.map(follow).transpose()?, vlan }
             }
             Neighbourhood::Here => Network::Here,
             Neighbourhood::Kernel(host) => {
@@ -433,7 +464,7 @@ impl Parts {
         let mut others = backup.as_mut().map(|backup| backup.take_ios(bits)).transpose()?.into_iter().flatten();
         for (index, io) in self.take_ios(bits)?.into_iter().enumerate() {
             let (nic, owner) = self.nic(index as u32, bits)?;
-            let first = DriverPort { number: Nic::WIRE, io, stack: Neighbours::new(&self.port).into() };
+            let first = DriverPort { number: Nic::WIRE, io, stack: self.stack(index)? };
             let (node, further) = match (&backup, others.next()) {
                 (Some(backup), Some(io)) => backup.behind((nic, io), index as u32, bits, config)?,
                 _ => (DualNic::single(nic), Vec::new()),
@@ -552,6 +583,7 @@ mod tests {
                 description: String::new(),
                 rate: USUAL_RATE,
                 link_mtu,
+                own_stack: None,
             };
             let options = OpenOptions { progress: Some(progress), ..OpenOptions::default() };
             let context = parts.open(None, &options).unwrap();

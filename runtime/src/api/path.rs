@@ -29,7 +29,7 @@ pub(crate) enum Network {
     /// There is nobody who has not our own addresses, as on a network in memory.
     Here,
     /// Nobody: the NIC asks by itself, and everybody is on the link. Whoever asks the line how it is, where somebody must.
-    Own { follower: Option<Background> },
+    Own { follower: Option<Background>, vlan: Option<u16> },
 }
 
 /// What a NIC is surrounded by.
@@ -48,7 +48,7 @@ impl Network {
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         match self {
             Network::Here => Vec::new(),
-            Network::Own { follower } => follower.iter().flat_map(Background::descriptors).copied().collect(),
+            Network::Own { follower, .. } => follower.iter().flat_map(Background::descriptors).copied().collect(),
             Network::Kernel { host, follower, .. } => [&lock(host).descriptors(), follower.descriptors()].concat(),
         }
     }
@@ -241,7 +241,8 @@ impl Wire<'_> {
                     return Err(PathError::Failed(why.into()));
                 }
                 if let Some(mac) = core.driver.mac_of_at(self.number, peer)? {
-                    return Ok(Some(PeerPath { attr: AddressAttr::new(peer, mac, index, entropy), mtu: port.mtu }));
+                    let attr = AddressAttr { tags: self.tags(), ..AddressAttr::new(peer, mac, index, entropy) };
+                    return Ok(Some(PeerPath { attr, mtu: port.mtu }));
                 }
                 // The question leaves.
                 engine.progress(&mut core);
@@ -262,7 +263,8 @@ impl Wire<'_> {
     fn tags(&self) -> [Option<VlanTag>; MAX_TAGS] {
         match self.network {
             Network::Kernel { host, .. } => lock(host).tags(),
-            Network::Own { .. } | Network::Here => Default::default(),
+            Network::Own { vlan, .. } => [vlan.map(|id| VlanTag::new(id, 0)), None],
+            Network::Here => Default::default(),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use super::error::DpdkError;
+use crate::neighbours::Links;
 
 /// A device of DPDK's, and the port that softnic has on it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -13,6 +14,10 @@ pub struct DpdkSpec {
     pub devargs: String,
     /// Our addresses there, with the lengths of their prefixes.
     pub addresses: Vec<(IpAddr, u8)>,
+    /// Routers for who is on none of the links.
+    pub gateways: Vec<IpAddr>,
+    /// The VLAN that all frames are in.
+    pub vlan: Option<u16>,
     /// The longest IP packet.
     pub mtu: Option<u16>,
     /// Queues, an engine each.
@@ -52,6 +57,11 @@ impl DpdkSpec {
     /// Our addresses there.
     pub fn own_addresses(&self) -> Vec<IpAddr> {
         self.addresses.iter().map(|&(address, _)| address).collect()
+    }
+
+    /// What is on its link, and who reaches the rest.
+    pub fn links(&self) -> Links {
+        Links { addresses: self.addresses.clone(), gateways: self.gateways.clone() }
     }
 
     /// Whether it can be opened, as far as can be told without doing so.
@@ -145,6 +155,16 @@ impl DpdkSpec {
                 let len = len.parse().ok().filter(|len| *len <= most);
                 self.addresses.push((address, len.ok_or_else(|| wrong("the length of the prefix is too long"))?));
             }
+            Some(("gw", text)) => {
+                let gateway: IpAddr = text.parse().map_err(|_| wrong("it must be the address of a router"))?;
+                once(self.gateways.iter().any(|other| other.is_ipv4() == gateway.is_ipv4()))?;
+                self.gateways.push(gateway);
+            }
+            Some(("vlan", text)) => {
+                once(self.vlan.is_some())?;
+                let id = text.parse().ok().filter(|id| (1..=4094).contains(id));
+                self.vlan = Some(id.ok_or_else(|| wrong("it must be a number from 1 to 4094"))?);
+            }
             Some(("mtu", text)) => {
                 once(self.mtu.is_some())?;
                 let mtu = text.parse().ok().filter(|mtu| (576..=9216).contains(mtu));
@@ -177,14 +197,16 @@ mod tests {
 
     #[test]
     fn our_words_are_taken_out_and_the_others_left_as_they_are() {
-        let spec = parse("net_memif0,role=server,ip=10.0.0.1/24,socket=/tmp/m,ip=fd00::1/64,bsize=8192").unwrap();
+        let spec = parse("net_memif0,role=server,ip=10.0.0.1/24,socket=/tmp/m,ip=fd00::1/64,gw=10.0.0.254,bsize=8192")
+            .unwrap();
         assert_eq!(spec.devargs, "net_memif0,role=server,socket=/tmp/m,bsize=8192");
         assert_eq!(spec.addresses, [("10.0.0.1".parse().unwrap(), 24), ("fd00::1".parse().unwrap(), 64)]);
+        assert_eq!(spec.gateways, ["10.0.0.254".parse::<IpAddr>().unwrap()]);
         assert_eq!((spec.virtual_driver(), spec.pci()), (Some("net_memif"), None));
         assert_eq!((spec.option("bsize"), spec.option("bs")), (Some("8192"), None));
-        let spec = parse("0000:01:00.0,mtu=4200,queues=2,force").unwrap();
+        let spec = parse("0000:01:00.0,vlan=7,mtu=4200,queues=2,force").unwrap();
         assert_eq!((spec.pci(), spec.virtual_driver()), (Some("0000:01:00.0"), None));
-        assert_eq!((spec.mtu, spec.queues, spec.force), (Some(4200), Some(2), true));
+        assert_eq!((spec.vlan, spec.mtu, spec.queues, spec.force), (Some(7), Some(4200), Some(2), true));
     }
 
     #[test]
@@ -195,6 +217,9 @@ mod tests {
             ("net_null0,ip=10.0.0.1", "does not say which addresses"),
             ("net_null0,ip=10.0.0/24", "ADDRESS/LENGTH"),
             ("net_null0,ip=10.0.0.1/33", "too long"),
+            ("net_null0,vlan=0", "1 to 4094"),
+            ("net_null0,gw=x", "router"),
+            ("net_null0,gw=10.0.0.1,gw=10.0.0.2", "twice"),
             ("net_null0,mtu=100", "576"),
             ("net_null0,queues=0", "1 to 64"),
             ("net_null0,queues=2,queues=3", "twice"),

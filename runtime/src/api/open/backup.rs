@@ -13,7 +13,6 @@ use crate::driver::DriverPort;
 use crate::engine::Io;
 use crate::failover::kv::Kv;
 use crate::failover::list::LineSink;
-use crate::neighbours::Neighbours;
 
 pub use words::{MUTUAL, mutual_backups, parse_backup, parse_failover, parse_kv, parse_probe};
 
@@ -120,7 +119,7 @@ impl Parts {
         let (mut backup, owner) = self.nic(index, bits)?;
         backup.set_owner(owner);
         let node = DualNic::new(nic, backup, config, Box::new(OsRandom::new()?));
-        let port = DriverPort { number: DualNic::BACKUP, io, stack: Neighbours::new(&self.port).into() };
+        let port = DriverPort { number: DualNic::BACKUP, io, stack: self.stack(index as usize)? };
         Ok((node, vec![port]))
     }
 }

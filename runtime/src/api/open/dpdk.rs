@@ -11,7 +11,7 @@ impl Parts {
 
     #[cfg(feature = "dpdk")]
     pub(super) fn dpdk(spec: &DpdkSpec, options: &OpenOptions) -> Result<Parts, OpenError> {
-        use super::{Neighbourhood, USUAL_RATE, link_mtu_of, mtu_of};
+        use super::{Neighbourhood, OwnStack, USUAL_RATE, link_mtu_of, mtu_of};
         use crate::dpdk::{Dpdk, DpdkLine};
         use crate::engine::Io;
         use crate::io::PacketIo;
@@ -31,6 +31,7 @@ impl Parts {
             description: format!("{spec} ({})", device.description()),
             rate: device.rate().unwrap_or(USUAL_RATE),
             link_mtu: link_mtu_of(longest),
+            own_stack: Some(OwnStack { links: spec.links(), vlan: spec.vlan }),
         })
     }
 }

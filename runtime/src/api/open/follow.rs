@@ -65,10 +65,24 @@ pub(super) fn line(
             if now != up {
                 up = now;
                 set_link(&engines, &events, link_down, number, up);
+                if up {
+                    announce(&engines, number);
+                }
             }
             stop.wait_on(&[], Some(LOOK));
         }
     })
+}
+
+/// A port with a stack of its own tells the others of its addresses: they may know older MAC addresses.
+pub(super) fn announce(engines: &[Arc<Engine>], number: usize) {
+    if let Some(engine) = engines.first().filter(|engine| engine.failure().is_none()) {
+        let mut core = engine.control();
+        let now = core.driver.now();
+        core.driver.stack(number).into_iter().for_each(|stack| stack.neighbours().announce(now));
+        drop(core);
+        engine.wake();
+    }
 }
 
 /// Starts the thread that asks a line how it is, and does what can be done for it, where nobody wants to know.

@@ -39,7 +39,7 @@ impl Parts {
             let port = Port { mac: own.mac, addresses: own.addresses, mtu: PathMtu::B4096 };
             let (description, link_mtu) = (format!("mem, end {n}"), link_mtu_of(ios[0].max_frame()));
             let (neighbourhood, company) = (Neighbourhood::Own(None), None);
-            Parts { ios, port, neighbourhood, company, description, rate: MEMORY_RATE, link_mtu }
+            Parts { ios, port, neighbourhood, company, description, rate: MEMORY_RATE, link_mtu, own_stack: None }
         };
         let [a, b] = ends;
         Ok([one(1, a), one(2, b)])

@@ -113,7 +113,8 @@ struct World {
 fn parts(ios: Vec<Io>, own: OwnAddresses) -> Parts {
     let port = Port { mac: own.mac, addresses: own.addresses, mtu: PathMtu::B1024 };
     let (neighbourhood, link_mtu) = (Neighbourhood::Own(None), link_mtu_of(ios[0].max_frame()));
-    Parts { ios, port, neighbourhood, company: None, description: "wire".into(), rate: MEMORY_RATE, link_mtu }
+    let (company, own_stack, description) = (None, None, "wire".into());
+    Parts { ios, port, neighbourhood, company, description, rate: MEMORY_RATE, link_mtu, own_stack }
 }
 
 impl World {
