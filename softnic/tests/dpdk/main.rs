@@ -68,6 +68,37 @@ fn a_capture_has_the_frames_of_a_memif() {
     assert_eq!(longest, 14 + 20 + 8 + 12 + 16 + 4096 + 4);
 }
 
+/// The ethertypes of a capture, those in its tags among them.
+fn ethertypes(path: &std::path::Path) -> std::collections::BTreeSet<u16> {
+    let file = std::fs::File::open(path).expect("the capture");
+    let mut reader = softnic_pcaps::Reader::new(std::io::BufReader::new(file)).expect("a capture");
+    let mut all = std::collections::BTreeSet::new();
+    while let Some(frame) = reader.next_frame().expect("a frame") {
+        all.insert(u16::from_be_bytes([frame.data[12], frame.data[13]]));
+    }
+    all
+}
+
+#[test]
+fn two_ends_meet_by_the_tcp_of_their_nics_over_either_ip_version() {
+    let mut ends = Ends::memif("tcp");
+    for host in ["10.9.0.1", "fd09::1"] {
+        ends.host = host;
+        let v = ends.run(&["write_bw", "--size", "64K", "--iters", "200", "--verify"]);
+        assert_eq!(v["iterations"].as_u64(), Some(200), "{v}");
+    }
+}
+
+#[test]
+fn all_frames_of_a_port_in_a_vlan_have_its_tag() {
+    let mut ends = Ends::memif("vlan");
+    ends.devices = ends.devices.clone().map(|device| format!("{device},vlan=7"));
+    ends.host = "10.9.0.1";
+    let path = ends.folder.join("capture.pcap");
+    ends.run(&["write_bw", "--size", "64K", "--iters", "50", "--verify", "--pcap", path.to_str().expect("UTF-8")]);
+    assert_eq!(ethertypes(&path), [0x8100].into());
+}
+
 #[test]
 fn a_peer_that_is_killed_takes_nobody_along() {
     // The driver frees what it shares with its peer at any time, and a poller may be inside.

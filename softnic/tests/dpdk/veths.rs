@@ -49,3 +49,37 @@ fn all_operations_between_dpdks_af_xdp_and_ours() {
     let Some(spaces) = spaces(3400) else { return };
     all_operations(&across("af_xdp", &spaces, "dpdk:net_af_xdp0,iface=e,ip=10.78.0.2/24"), "2048");
 }
+
+/// The client is behind a router, which is a kernel; so is the TCP of the server that it talks to beforehand.
+#[test]
+fn a_peer_behind_a_gateway_is_reached_and_so_is_the_kernels_tcp_there() {
+    let commands = [
+        "link add name e netns @a type veth peer name a netns @r",
+        "link add name e netns @b type veth peer name b netns @r",
+        "-n @a address add 10.78.1.1/24 dev e",
+        "-n @r address add 10.78.1.254/24 dev a",
+        "-n @r address add 10.78.2.254/24 dev b",
+        "-n @a link set e up",
+        "-n @b link set e up",
+        "-n @r link set a up",
+        "-n @r link set b up",
+        "-n @a route add 10.78.2.0/24 via 10.78.1.254",
+    ];
+    let Some(spaces) = Namespaces::new(&["a", "r", "b"], &commands).map(Rc::new) else { return };
+    let inside = |side: &'static str, program: &str, args: &[&str]| {
+        let done = spaces.inside(side, program).args(args).output().is_ok_and(|out| out.status.success());
+        assert!(done, "{program} {args:?}");
+    };
+    inside("r", "sysctl", &["-w", "net.ipv4.ip_forward=1"]);
+    // Between the ends of a veth pair the kernel leaves checksums out, and nobody completes them here.
+    for (side, interface) in [("a", "e"), ("r", "a"), ("r", "b")] {
+        inside(side, "ethtool", &["-K", interface, "tx", "off"]);
+    }
+    let device = "dpdk:net_af_packet0,iface=e,ip=10.78.2.2/24,gw=10.78.2.254";
+    let mut ends = across("gateway", &spaces, device);
+    ends.host = "10.78.1.1";
+    for op in ["write_bw", "read_bw", "send_bw"] {
+        let v = ends.run(&[op, "--size", "64K", "--iters", "100", "--verify"]);
+        assert_eq!(v["iterations"].as_u64(), Some(100), "{v}");
+    }
+}

@@ -95,10 +95,30 @@ impl Pair {
     }
 
     pub(crate) fn client(&self, args: &[&str]) -> Command {
+        self.client_of("127.0.0.1", args)
+    }
+
+    /// The same, with a server that is reached there.
+    fn client_of(&self, host: &str, args: &[&str]) -> Command {
         let mut command = softnic(&["perf"]);
-        command.args(args).args(["--dev", &self.devices[1], "--connect", "127.0.0.1", "--port", &self.port, "--json"]);
+        command.args(args).args(["--dev", &self.devices[1], "--connect", host, "--port", &self.port, "--json"]);
         command
     }
+}
+
+#[test]
+fn two_processes_meet_by_the_tcp_of_their_nics() {
+    let pair = Pair::new("own");
+    for (op, transport) in [("write_bw", "rc"), ("send_lat", "ud"), ("send_bw", "sr"), ("read_bw", "rc")] {
+        let server = pair.server(&[]);
+        let args = [op, "--transport", transport, "--size", "1000", "--iters", "100", "--verify"];
+        let out = pair.client_of("10.9.0.1", &args).output().expect("softnic runs");
+        check_fields(&lines(&out)[0], transport, op, 1000, 100);
+        assert_eq!(server.end(), (Some(0), String::new()));
+    }
+    let out = pair.client_of("10.9.0.1", &["write_bw", "--iters", "10"]).output().expect("softnic runs");
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success() && text.contains("10.9.0.1"), "nobody is there: {text}");
 }
 
 #[test]
