@@ -28,6 +28,8 @@ const SIZE: u64 = 1 << 20;
 const MAX_PACKETS: u64 = 10_000_000;
 /// Losses that a cell should see, for its mean to say something.
 const LOSSES_WANTED: f64 = 300.0;
+/// The line that the figures of each run follow.
+const APART: &str = "Seeds 1, 2, 3 apart:";
 /// A full packet on the wire: Ethernet, IPv4, UDP, BTH, payload, ICRC, and what Ethernet adds around it.
 const PACKET_BITS: f64 = ((14 + 20 + 8 + 12 + MTU + 4 + 24) * 8) as f64;
 
@@ -155,8 +157,8 @@ pub fn cells(means: &[Vec<f64>]) -> Vec<Vec<Cell>> {
     LOSSES.into_iter().zip(means).map(row).collect()
 }
 
-/// The table of `rc` as text.
-pub fn render(cells: &[Vec<Cell>]) -> String {
+/// The table of `rc` as text, from the goodput of each of its [`runs`], rounded.
+pub fn render(goodput: &[f64]) -> String {
     let mut s = String::from(
         "Goodput of rc (Go-Back-N) in Gbit/s: 10 Gbit/s, MTU 1024, WRITEs of 1 MiB, 256 outstanding, payload elided;\n\
          the mean of seeds 1, 2, 3, with 10 M packets or 300 expected losses each. In brackets: the ratio to\n\
@@ -164,18 +166,45 @@ pub fn render(cells: &[Vec<Cell>]) -> String {
          formula leaves out.\n\n",
     );
     let pairs = |row: &Vec<Cell>| row.iter().map(|c| (c.goodput_gbps, c.ratio())).collect();
-    render_pairs(&mut s, &cells.iter().map(pairs).collect::<Vec<_>>());
+    render_pairs(&mut s, &cells(&means(goodput)).iter().map(pairs).collect::<Vec<_>>());
+    render_apart(&mut s, &runs(false), goodput);
     s
 }
 
-/// The goodput of each cell of `rc` that a text says; `None` when it is none that [`render`] made.
-pub fn parse(text: &str) -> Option<Vec<Vec<f64>>> {
-    let (_, rows) = text.split_once("\n\n")?;
-    // Behind the loss figures and ratios by turns.
-    let row =
-        |line: &str| line.split_whitespace().skip(1).step_by(2).map(|f| f.parse().ok()).collect::<Option<Vec<_>>>();
-    let rows = rows.lines().skip(1).map(row).collect::<Option<Vec<_>>>()?;
-    (rows.len() == LOSSES.len() && rows.iter().all(|row| row.len() == RTTS.len())).then_some(rows)
+/// The goodput of each of `runs` that a text says; `None` when it is no table of them.
+pub fn parse(text: &str, runs: &[Run]) -> Option<Vec<f64>> {
+    let (_, lines) = text.split_once(APART)?;
+    let figures = lines.lines().flat_map(|line| line.split_whitespace().skip(3));
+    let goodput = figures.map(|f| f.parse().ok()).collect::<Option<Vec<_>>>()?;
+    (goodput.len() == runs.len()).then_some(goodput)
+}
+
+/// As many digits as the text has: what is read from it is what was written.
+pub fn rounded(goodput: f64) -> f64 {
+    (goodput * 1e4).round() / 1e4
+}
+
+/// Whether a run belongs to those that every test makes: where they are short all, else of a row one, or one seed a cell.
+pub fn is_quick(run: &Run) -> bool {
+    let first = run.seed == SEEDS[0];
+    match run.packets {
+        selective::LONG_PACKETS => first && run.loss == 1e-4,
+        MAX_PACKETS => first && run.rtt == RTTS[1],
+        _ => first || run.loss >= 1e-3,
+    }
+}
+
+/// What each run came to, a line a cell.
+fn render_apart(s: &mut String, runs: &[Run], goodput: &[f64]) {
+    let _ = writeln!(s, "\n{APART}");
+    for (cell, seeds) in runs.chunks(SEEDS.len()).zip(goodput.chunks(SEEDS.len())) {
+        let Run { loss, rtt, packets, .. } = cell[0];
+        let _ = write!(s, "{:>8}  {:>6}  {packets:>10}", show_loss(loss), format!("{rtt:?}"));
+        for figure in seeds {
+            let _ = write!(s, "  {figure:.4}");
+        }
+        s.push('\n');
+    }
 }
 
 /// A table of figures, each with another one in brackets.
@@ -204,11 +233,27 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        let means: Vec<Vec<f64>> = LOSSES.map(|loss| RTTS.map(|rtt| go_back_n(loss, rtt)).to_vec()).to_vec();
-        let text = render(&cells(&means));
-        let read = parse(&text).expect("the table");
-        let near = |(read, mean): (&f64, &f64)| (read - mean).abs() < 6e-5;
-        assert!(read.iter().flatten().zip(means.iter().flatten()).all(near), "{text}");
-        assert_eq!(parse(text.trim_end().rsplit_once("  ").expect("columns").0), None, "a figure is missing");
+        let runs = runs(false);
+        let goodput: Vec<f64> =
+            runs.iter().map(|run| rounded(go_back_n(run.loss, run.rtt) - run.seed as f64 / 7e3)).collect();
+        let text = render(&goodput);
+        assert_eq!(parse(&text, &runs), Some(goodput.clone()));
+        assert_eq!(render(&parse(&text, &runs).unwrap()), text);
+        assert_eq!(parse(text.trim_end().rsplit_once(' ').unwrap().0, &runs), None, "a figure is missing");
+        assert_eq!(parse("nothing", &runs), None);
+    }
+
+    #[test]
+    fn every_row_is_part_of_every_test_and_those_with_loss_enough_in_every_cell() {
+        for selective in [false, true] {
+            let runs = if selective { selective::runs() } else { runs(false) };
+            for loss in LOSSES {
+                assert!(runs.iter().any(|run| run.loss == loss && is_quick(run)), "loss {loss}");
+            }
+            let lossy = |cell: &&[Run]| cell[0].loss >= 1e-4 && cell[0].packets < selective::LONG_PACKETS;
+            assert!(runs.chunks(SEEDS.len()).filter(lossy).all(|cell| cell.iter().any(is_quick)));
+            let packets = |of: fn(&Run) -> bool| runs.iter().filter(|run| of(run)).map(|run| run.packets).sum::<u64>();
+            assert!(packets(is_quick) * 8 < packets(|_| true), "a quick one is quicker");
+        }
     }
 }

@@ -1,6 +1,5 @@
 //! One WRITE, many memories: a sender, a switch that has its group, and receivers that know of nothing.
 
-#[path = "groups/corpus.rs"]
 mod corpus;
 
 use std::sync::Arc;

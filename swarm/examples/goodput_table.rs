@@ -1,6 +1,6 @@
 //! The tables of goodput by loss and round-trip time, and of flow completion times, held against those that were reviewed.
 //!
-//! `cargo run --release -p softnic-swarm --example goodput_table` checks them, of `sr` with a part of the runs; `-- --all` makes all of
+//! `cargo run --release -p softnic-swarm --example goodput_table` checks them with a part of the runs; `-- --all` makes all of
 //! them, `-- --update` does and writes the tables anew. `rc`, `sr` and `flows` name one of them.
 #![allow(clippy::print_stdout)] // printing is what it is for
 
@@ -37,7 +37,7 @@ fn tables(arguments: &[String]) -> Result<(), String> {
     }
     for table in if named.is_empty() { vec!["rc", "sr", "flows"] } else { named } {
         match table {
-            "rc" => go_back_n(update)?,
+            "rc" => go_back_n(all || update, update)?,
             "sr" => selective_repeat(all || update, update)?,
             _ => completion_times(update)?,
         }
@@ -45,9 +45,10 @@ fn tables(arguments: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-fn go_back_n(update: bool) -> Result<(), String> {
-    let cells = table::cells(&table::means(&measure("rc", &table::runs(false))?));
-    hold(RC, &table::render(&cells), update)?;
+fn go_back_n(all: bool, update: bool) -> Result<(), String> {
+    let goodput = measure(RC, &table::runs(false), all)?;
+    hold(RC, &table::render(&goodput), update)?;
+    let cells = table::cells(&table::means(&goodput));
     let far: Vec<_> = cells.iter().flatten().filter(|c| (c.ratio() - 1.0).abs() > TOLERANCE).collect();
     if far.is_empty() {
         return Ok(());
@@ -56,21 +57,8 @@ fn go_back_n(update: bool) -> Result<(), String> {
 }
 
 fn selective_repeat(all: bool, update: bool) -> Result<(), String> {
-    let read = |name| std::fs::read_to_string(path(name)).ok();
-    let no_table = |name| format!("swarm/snapshots/{name} is no such table: make it with --update");
-    let rc = read(RC).and_then(|text| table::parse(&text)).ok_or_else(|| no_table(RC))?;
-    let runs = selective::runs();
-    // What is not made now is what it was when it was reviewed.
-    let reviewed = read(SR).and_then(|text| selective::parse(&text));
-    let mut goodput = match (all, reviewed) {
-        (false, None) => return Err(no_table(SR)),
-        (_, reviewed) => reviewed.unwrap_or_else(|| vec![0.0; runs.len()]),
-    };
-    let (places, made): (Vec<_>, Vec<_>) =
-        runs.into_iter().enumerate().filter(|(_, run)| all || selective::is_quick(run)).unzip();
-    for (place, value) in places.into_iter().zip(measure("sr", &made)?) {
-        goodput[place] = selective::rounded(value);
-    }
+    let rc = table::means(&reviewed(RC, &table::runs(false)).ok_or_else(|| no_table(RC))?);
+    let goodput = measure(SR, &selective::runs(), all)?;
     hold(SR, &selective::render(&rc, &goodput), update)?;
     none(&selective::missed(&rc, &goodput))
 }
@@ -90,9 +78,28 @@ fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, Into::into)
 }
 
-fn measure(name: &str, runs: &[Run]) -> Result<Vec<f64>, String> {
-    let progress = |done| eprintln!("{name}: {done} of {} runs done", runs.len());
-    table::measure(runs, threads(), &progress).map_err(|e| e.to_string())
+/// The goodput of each of `runs`: all made now, or the quick ones; what is not made is what it was when it was reviewed.
+fn measure(name: &str, runs: &[Run], all: bool) -> Result<Vec<f64>, String> {
+    let mut goodput = match (all, reviewed(name, runs)) {
+        (false, None) => return Err(no_table(name)),
+        (_, reviewed) => reviewed.unwrap_or_else(|| vec![0.0; runs.len()]),
+    };
+    let (places, made): (Vec<_>, Vec<Run>) =
+        runs.iter().enumerate().filter(|(_, run)| all || table::is_quick(run)).unzip();
+    let progress = |done| eprintln!("{name}: {done} of {} runs done", made.len());
+    let values = table::measure(&made, threads(), &progress).map_err(|e| e.to_string())?;
+    for (place, value) in places.into_iter().zip(values) {
+        goodput[place] = table::rounded(value);
+    }
+    Ok(goodput)
+}
+
+fn reviewed(name: &str, runs: &[Run]) -> Option<Vec<f64>> {
+    std::fs::read_to_string(path(name)).ok().and_then(|text| table::parse(&text, runs))
+}
+
+fn no_table(name: &str) -> String {
+    format!("swarm/snapshots/{name} is no such table: make it with --update")
 }
 
 fn path(name: &str) -> PathBuf {

@@ -67,7 +67,7 @@ const STEPS: &[Step] = &[
     Step::new("verbs programs", verbs::run_short),
     Step::new("failover under programs", verbs::run_failover_short),
     Step::new("rdma-core's own tests", pyverbs::run_as_layer),
-    Step::long("table of goodput, all seeds", || shell(&[&GOODPUT_TABLE[..], &["--", "sr", "--all"]].concat())),
+    Step::long("table of goodput, all seeds", || shell(&[&GOODPUT_TABLE[..], &["--", "--all"]].concat())),
     // Not of every run before all of it passes, and in the time that a layer may take.
     Step::long("AF_XDP on emulated NICs", nic_tests::run_short),
     Step::long("miri", miri),

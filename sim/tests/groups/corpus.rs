@@ -1,6 +1,6 @@
 //! The captures of a group in the corpus, one at each host: what they show is what the switch and the NICs send, byte for byte.
 //!
-//! Where the wire changes on purpose, `SOFTNIC_WRITE_CORPUS=1 cargo test -p softnic-sim --test groups corpus` writes them anew.
+//! Where the wire changes on purpose, `SOFTNIC_WRITE_CORPUS=1 cargo test -p softnic-sim --test sim groups::corpus` writes them anew.
 
 use std::cell::RefCell;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! An ACK, a NAK or an RNR NAK is lost.
 
-use crate::world::{FOUR, ONE, TWO, World, at_each_psn};
+use crate::targeted::world::{FOUR, ONE, TWO, World, at_each_psn};
 use softnic_sim::pair::{A, B};
 
 const FIRST_ACK: &str = r#"event = [{ action = "drop", opcode = "RC_ACKNOWLEDGE", nth = 1 }]"#;

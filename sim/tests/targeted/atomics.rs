@@ -1,7 +1,7 @@
 //! An atomic's request or answer is lost: whatever happens, it is carried out once. That the counter and the values found
 //! are right is checked at the end of every case.
 
-use crate::world::{ONE, World, at_each_psn};
+use crate::targeted::world::{ONE, World, at_each_psn};
 use softnic_sim::pair::{A, B};
 
 const FIRST_REQUEST: &str = r#"event = [{ action = "drop", opcode = "RC_FETCH_ADD", nth = 1 }]"#;

@@ -1,6 +1,6 @@
 //! A bit of a packet is flipped: the ICRC finds it, and the packet is as good as lost.
 
-use crate::world::{FOUR, ONE, World, at_each_psn};
+use crate::targeted::world::{FOUR, ONE, World, at_each_psn};
 use softnic_sim::pair::{A, B};
 
 #[test]

@@ -1,6 +1,6 @@
 //! A packet comes twice.
 
-use crate::world::{FOUR, ONE, TWO, World, at_each_psn};
+use crate::targeted::world::{FOUR, ONE, TWO, World, at_each_psn};
 use softnic_sim::pair::{A, B};
 
 fn twice(opcode: &str) -> String {

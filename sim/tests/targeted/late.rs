@@ -1,6 +1,6 @@
 //! A packet is held until later ones have passed it.
 
-use crate::world::{FOUR, ONE, TWO, World, at_each_psn};
+use crate::targeted::world::{FOUR, ONE, TWO, World, at_each_psn};
 use softnic_sim::pair::{A, B};
 
 #[test]

@@ -1,6 +1,6 @@
 //! A READ request or a READ response is lost.
 
-use crate::world::{FOUR, ONE, TWO, World, at_each_psn};
+use crate::targeted::world::{FOUR, ONE, TWO, World, at_each_psn};
 use softnic_sim::pair::{A, B};
 
 const FIRST_REQUEST: &str = r#"event = [{ action = "drop", opcode = "RC_RDMA_READ_REQUEST", nth = 1 }]"#;

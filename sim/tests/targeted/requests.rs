@@ -1,6 +1,6 @@
 //! A packet of a SEND or WRITE is lost.
 
-use crate::world::{FOUR, ONE, TWO, World, at_each_psn};
+use crate::targeted::world::{FOUR, ONE, TWO, World, at_each_psn};
 use softnic_sim::pair::{A, B};
 
 #[test]

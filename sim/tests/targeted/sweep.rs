@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::world::{FOUR, ONE, TWO, World};
+use crate::targeted::world::{FOUR, ONE, TWO, World};
 use softnic_wire::Psn;
 
 /// Messages of every kind, some behind each other under one doorbell, one after a pause.

@@ -117,13 +117,16 @@ fn post(qp: &Qp, b: &Building) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Begins a work request.
+/// Begins a work request; nothing where an earlier call failed, as none will be posted.
 fn begin(qp: &Qp, op: SendOp) {
     let building = building(qp);
+    if building.error.is_some() {
+        return;
+    }
     let (sges, flags) = (building.sges.len(), qp.table.wr_flags.load(Ordering::Relaxed));
     // A program may begin as many as it likes.
     if building.requests.try_reserve(1).is_err() {
-        building.error.get_or_insert(Errno::ENOMEM);
+        building.error = Some(Errno::ENOMEM);
         return;
     }
     building.requests.push(Built {
@@ -139,10 +142,10 @@ fn begin(qp: &Qp, op: SendOp) {
 /// Changes the work request that was begun last.
 fn current(qp: &Qp, change: impl FnOnce(&mut Built, &mut Vec<Sge>, &mut Vec<u8>) -> Result<(), Errno>) {
     let Building { requests, sges, inline, error } = building(qp);
-    let result = requests.last_mut().ok_or(Errno::EINVAL).and_then(|request| change(request, sges, inline));
-    if let Err(e) = result {
-        error.get_or_insert(e);
+    if error.is_some() {
+        return;
     }
+    *error = requests.last_mut().ok_or(Errno::EINVAL).and_then(|request| change(request, sges, inline)).err();
 }
 
 extern "C" fn atomic_cmp_swp(qp: &Qp, rkey: u32, remote_addr: u64, compare: u64, swap: u64) {

@@ -1,0 +1,29 @@
+//! Tests of the simulator, and of NICs in it. One program for all files: built and linked once, not once a file.
+
+mod captures;
+mod failover;
+mod failover_runs;
+mod fat_tree;
+mod flight_limit;
+mod flow_completion;
+mod fuzz_seeds;
+mod groups;
+mod layers;
+mod nodes;
+mod pfc;
+mod ping_pong;
+mod route_changes;
+mod sdr;
+mod sdr_elided;
+mod sdr_reliable;
+mod seams;
+mod shared_port;
+mod switch;
+mod tail_loss;
+mod targeted;
+mod topologies;
+mod topology_groups;
+mod trace;
+mod training;
+mod unreliable_pacing;
+mod xp;
