@@ -175,7 +175,7 @@ pub(super) fn pair() -> Vec<Case> {
         all.push(case("ibv_srq_pingpong", options, PingPong, short));
     }
     for program in ["ib_write_bw", "ib_read_bw", "ib_send_bw"] {
-        all.push(case(program, "-a -n 20", SizesUpTo(LARGEST), true));
+        all.push(case(program, "-a -n 20", SizesUpTo(LARGEST), program != "ib_send_bw"));
         all.push(case(program, "-n 1000", OneRow, false));
         all.push(case(program, "-q 8 -s 4096 -n 200", OneRow, true));
         all.push(case(program, "-b -s 65536 -n 200", OneRow, true));
@@ -254,7 +254,7 @@ pub(super) fn host() -> Vec<Case> {
         ("ibv_ud_pingpong", "-n 500", PingPong, true),
         ("ibv_srq_pingpong", "-n 200", PingPong, true),
         ("ib_write_bw", "-a -n 20", SizesUpTo(LARGEST), true),
-        ("ib_read_bw", "-a -n 20", SizesUpTo(LARGEST), true),
+        ("ib_read_bw", "-a -n 20", SizesUpTo(LARGEST), false),
         ("ib_send_bw", "-a -n 20", SizesUpTo(LARGEST), false),
         ("ib_send_bw", "-e -s 65536 -n 200", OneRow, true),
         ("ib_send_bw", "-c UD -s 1024 -n 400", OneRow, false),
