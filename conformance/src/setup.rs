@@ -26,6 +26,8 @@ pub const DPDK: [Tool; 2] = [
     Tool { program: "/usr/include/dpdk/rte_ethdev.h", package: "libdpdk-dev" },
     Tool { program: "pkg-config", package: "pkg-config" },
 ];
+/// DPDK's own program to send and receive frames.
+pub const TESTPMD: [Tool; 1] = [Tool { program: "dpdk-testpmd", package: "dpdk-dev" }];
 /// What `cargo xtask bench-peers` calls.
 pub const RACE: [Tool; 4] = [
     Tool { program: "ip", package: "iproute2" },

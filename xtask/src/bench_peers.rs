@@ -1,6 +1,7 @@
 //! `cargo xtask bench-peers`: softnic, UCX over TCP, UDP and raw frames race over one veth pair, in turns, in one run.
 
 mod chart;
+mod memif;
 mod pair;
 mod racers;
 mod report;
@@ -11,7 +12,7 @@ use softnic_conformance::guest::{catch_interrupts, interrupted};
 use softnic_conformance::{project, setup};
 
 use pair::Pair;
-use racers::{Programs, Race};
+use racers::Programs;
 use report::Results;
 
 const DOCUMENT: &str = "docs/performance.md";
@@ -31,6 +32,9 @@ pub(crate) struct Options {
     /// Seconds that each sends in its turn
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
+    /// Also over a memif of DPDK's, beside testpmd; installs libdpdk-dev and dpdk-dev with apt where they are missing
+    #[arg(long)]
+    dpdk: bool,
     /// Put the table and the chart into docs/performance.md
     #[arg(long)]
     write_docs: bool,
@@ -42,14 +46,17 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         return Err("--seconds must be between 0.05 and 60".into());
     }
     println!("{}", setup::install(&setup::RACE)?);
-    let programs = Programs::build()?;
+    if options.dpdk {
+        println!("{}\n{}", setup::install(&setup::DPDK)?, setup::install(&setup::TESTPMD)?);
+    }
+    let programs = Programs::build(options.dpdk)?;
     catch_interrupts();
     let mut all = Vec::new();
     for mtu in MTUS {
         let pair = Pair::new(mtu).map_err(|e| e.to_string())?;
-        let mut results = Results::new(mtu);
+        let mut results = Results::new(mtu, programs.races());
         for round in 1..=options.rounds {
-            for race in Race::ALL {
+            for &race in programs.races() {
                 if interrupted() {
                     return Err("interrupted".into());
                 }

@@ -25,7 +25,7 @@ impl End {
         }
     }
 
-    fn core(self) -> &'static str {
+    pub(super) fn core(self) -> &'static str {
         match self {
             End::Client => CLIENT_END.1,
             End::Server => SERVER_END.1,

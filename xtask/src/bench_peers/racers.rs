@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use softnic_conformance::programs::build_one;
 
+use super::memif::Memif;
 use super::pair::{End, Pair, SERVER};
 
 /// Bytes of a message where bandwidth is measured, and of one where latency is.
@@ -37,10 +38,21 @@ pub(super) enum Race {
     PerftestLatency,
     UcxLatency,
     UdpLatency,
+    /// Over a memif from here on: DPDK's own program, with frames of an ordinary length and of 64 bytes.
+    Testpmd,
+    TestpmdSmall,
+    MemifRaw,
+    MemifRawSmall,
+    MemifSoftnic,
+    MemifRawLatency,
+    MemifSoftnicLatency,
 }
 
 impl Race {
-    pub(super) const ALL: [Race; 11] = [
+    /// Those over a veth pair.
+    pub(super) const ON_VETH: usize = 11;
+
+    pub(super) const ALL: [Race; 18] = [
         Race::Raw,
         Race::Softnic,
         Race::Perftest,
@@ -52,6 +64,13 @@ impl Race {
         Race::PerftestLatency,
         Race::UcxLatency,
         Race::UdpLatency,
+        Race::Testpmd,
+        Race::TestpmdSmall,
+        Race::MemifRaw,
+        Race::MemifRawSmall,
+        Race::MemifSoftnic,
+        Race::MemifRawLatency,
+        Race::MemifSoftnicLatency,
     ];
 
     /// Which command it is, for the table.
@@ -68,11 +87,23 @@ impl Race {
             Race::PerftestLatency => "`softnic run -- ib_write_lat`",
             Race::UcxLatency => "`ucx_perftest -t ucp_put_lat`, TCP",
             Race::UdpLatency => "UDP, polled",
+            Race::Testpmd => "`dpdk-testpmd` over memif",
+            Race::TestpmdSmall => "`dpdk-testpmd` over memif, 64 bytes",
+            Race::MemifRaw => "`softnic perf raw` over memif",
+            Race::MemifRawSmall => "`softnic perf raw` over memif, 64 bytes",
+            Race::MemifSoftnic => "`softnic perf write_bw` over memif",
+            Race::MemifRawLatency => "`softnic perf raw_lat` over memif",
+            Race::MemifSoftnicLatency => "`softnic perf write_lat` over memif",
         }
     }
 
     pub(super) fn is_latency(self) -> bool {
-        !matches!(self, Race::Raw | Race::Softnic | Race::Perftest | Race::Ucx | Race::Udp)
+        match self {
+            Race::Raw | Race::Softnic | Race::Perftest | Race::Ucx | Race::Udp => false,
+            Race::Testpmd | Race::TestpmdSmall | Race::MemifRaw | Race::MemifRawSmall | Race::MemifSoftnic => false,
+            Race::RawLatency | Race::SoftnicLatency | Race::SoftnicLatencyWaiting | Race::PerftestLatency => true,
+            Race::UcxLatency | Race::UdpLatency | Race::MemifRawLatency | Race::MemifSoftnicLatency => true,
+        }
     }
 }
 
@@ -80,17 +111,19 @@ impl Race {
 pub(super) struct Programs {
     softnic: PathBuf,
     udp: PathBuf,
+    /// Where DPDK takes part.
+    memif: Option<Memif>,
 }
 
 impl Programs {
     /// Builds them as they are packaged.
-    pub(super) fn build() -> Result<Programs, String> {
+    pub(super) fn build(dpdk: bool) -> Result<Programs, String> {
+        let feature: &[&str] = if dpdk { &["--features", "dpdk"] } else { &[] };
+        let both = ["build", "--profile", "dist", "--locked", "-p", "softnic", "-p", "softnic-verbs"];
         Ok(Programs {
+            memif: if dpdk { Some(Memif::new()?) } else { None },
             // The library lies beside it.
-            softnic: build_one(
-                "softnic",
-                &["build", "--profile", "dist", "--locked", "-p", "softnic", "-p", "softnic-verbs"],
-            )?,
+            softnic: build_one("softnic", &[&both, feature].concat())?,
             udp: build_one(
                 "udp_race",
                 &["build", "--profile", "dist", "--locked", "-p", "softnic-benches", "--example", "udp_race"],
@@ -98,21 +131,35 @@ impl Programs {
         })
     }
 
+    /// All that race.
+    pub(super) fn races(&self) -> &'static [Race] {
+        if self.memif.is_some() { &Race::ALL } else { &Race::ALL[..Race::ON_VETH] }
+    }
+
     /// One run: Gbit/s of payload, or microseconds.
     pub(super) fn run(&self, race: Race, pair: &Pair, seconds: f64) -> Result<f64, String> {
-        let path_mtu = if pair.mtu < 4200 { "1024" } else { "4096" };
+        let (path_mtu, payload) = if pair.mtu < 4200 { ("1024", 1024) } else { ("4096", 4096) };
         let duration = format!("{seconds}s");
+        let raw = ["raw", "--size", path_mtu, "--duration", &duration];
+        let small = ["raw", "--size", PING, "--duration", &duration];
+        let write = ["write_bw", "--size", MESSAGE, "--mtu", path_mtu, "--depth", DEPTH, "--duration", &duration];
+        let raw_ping = ["raw_lat", "--size", PING, "--iters", PINGS];
+        let ping = ["write_lat", "--size", PING, "--iters", PINGS];
         match race {
-            Race::Raw => self.softnic(pair, &["raw", "--size", path_mtu, "--duration", &duration]),
-            Race::Softnic => self.softnic(
-                pair,
-                &["write_bw", "--size", MESSAGE, "--mtu", path_mtu, "--depth", DEPTH, "--duration", &duration],
-            ),
-            Race::RawLatency => self.softnic(pair, &["raw_lat", "--size", PING, "--iters", PINGS]),
-            Race::SoftnicLatency => self.softnic(pair, &["write_lat", "--size", PING, "--iters", PINGS]),
+            Race::Raw => self.softnic(pair, &raw),
+            Race::Softnic => self.softnic(pair, &write),
+            Race::RawLatency => self.softnic(pair, &raw_ping),
+            Race::SoftnicLatency => self.softnic(pair, &ping),
             Race::SoftnicLatencyWaiting => {
                 self.softnic(pair, &["write_lat", "--wait-completion", "--size", PING, "--iters", PINGS])
             }
+            Race::Testpmd => self.memif()?.testpmd(pair, payload, seconds),
+            Race::TestpmdSmall => self.memif()?.testpmd(pair, 64, seconds),
+            Race::MemifRaw => self.over_memif(pair, &raw),
+            Race::MemifRawSmall => self.over_memif(pair, &small),
+            Race::MemifSoftnic => self.over_memif(pair, &write),
+            Race::MemifRawLatency => self.over_memif(pair, &raw_ping),
+            Race::MemifSoftnicLatency => self.over_memif(pair, &ping),
             Race::Perftest => {
                 // It knows whole seconds only: about as many messages as the others send.
                 let count = (seconds * 20_000.0).max(500.0) as u32;
@@ -133,9 +180,21 @@ impl Programs {
         }
     }
 
+    fn memif(&self) -> Result<&Memif, String> {
+        self.memif.as_ref().ok_or_else(|| "built without DPDK".into())
+    }
+
     fn softnic(&self, pair: &Pair, what: &[&str]) -> Result<f64, String> {
+        self.perf(pair, what, |end| format!("afxdp:{}", end.interface()))
+    }
+
+    fn over_memif(&self, pair: &Pair, what: &[&str]) -> Result<f64, String> {
+        let memif = self.memif()?;
+        self.perf(pair, what, |end| memif.device(end))
+    }
+
+    fn perf(&self, pair: &Pair, what: &[&str], device: impl Fn(End) -> String) -> Result<f64, String> {
         let program = self.softnic.to_string_lossy();
-        let device = |end: End| format!("afxdp:{}", end.interface());
         let mut server = pair.command(End::Server, &[&program, "perf", "--server", "--dev", &device(End::Server)]);
         let server = Server::start(server.stdout(Stdio::null()).stderr(Stdio::piped()), "waiting")?;
         let device = device(End::Client);

@@ -24,7 +24,7 @@ enum Bound {
     AtMost(f64),
 }
 
-const GOALS: [Goal; 14] = [
+const GOALS: [Goal; 24] = [
     Goal { mtu: 1500, ours: Race::Softnic, theirs: Race::Ucx, bound: Bound::AtLeast(1.3) },
     Goal { mtu: 4200, ours: Race::Softnic, theirs: Race::Ucx, bound: Bound::AtLeast(1.1) },
     Goal { mtu: 1500, ours: Race::SoftnicLatency, theirs: Race::UcxLatency, bound: Bound::AtMost(0.5) },
@@ -39,11 +39,25 @@ const GOALS: [Goal; 14] = [
     Goal { mtu: 4200, ours: Race::PerftestLatency, theirs: Race::SoftnicLatency, bound: Bound::AtMost(1.1) },
     Goal { mtu: 1500, ours: Race::PerftestLatency, theirs: Race::SoftnicLatencyWaiting, bound: Bound::AtMost(1.1) },
     Goal { mtu: 4200, ours: Race::PerftestLatency, theirs: Race::SoftnicLatencyWaiting, bound: Bound::AtMost(1.1) },
+    Goal { mtu: 1500, ours: Race::MemifRaw, theirs: Race::Testpmd, bound: Bound::AtLeast(0.8) },
+    Goal { mtu: 4200, ours: Race::MemifRaw, theirs: Race::Testpmd, bound: Bound::AtLeast(0.6) },
+    Goal { mtu: 1500, ours: Race::MemifRawSmall, theirs: Race::TestpmdSmall, bound: Bound::AtLeast(0.8) },
+    Goal { mtu: 4200, ours: Race::MemifRawSmall, theirs: Race::TestpmdSmall, bound: Bound::AtLeast(0.8) },
+    Goal { mtu: 1500, ours: Race::MemifSoftnic, theirs: Race::MemifRaw, bound: Bound::AtLeast(0.7) },
+    Goal { mtu: 4200, ours: Race::MemifSoftnic, theirs: Race::MemifRaw, bound: Bound::AtLeast(0.8) },
+    Goal { mtu: 1500, ours: Race::MemifSoftnic, theirs: Race::Softnic, bound: Bound::AtLeast(1.5) },
+    Goal { mtu: 4200, ours: Race::MemifSoftnic, theirs: Race::Softnic, bound: Bound::AtLeast(1.0) },
+    Goal { mtu: 1500, ours: Race::MemifSoftnicLatency, theirs: Race::SoftnicLatency, bound: Bound::AtMost(0.65) },
+    Goal { mtu: 4200, ours: Race::MemifSoftnicLatency, theirs: Race::SoftnicLatency, bound: Bound::AtMost(0.65) },
 ];
 
 impl Results {
-    pub(super) fn new(mtu: u32) -> Results {
-        Results { mtu, values: Race::ALL.map(|race| (race, Vec::new())).into() }
+    pub(super) fn new(mtu: u32, races: &[Race]) -> Results {
+        Results { mtu, values: races.iter().map(|&race| (race, Vec::new())).collect() }
+    }
+
+    fn races(&self) -> impl Iterator<Item = Race> {
+        self.values.iter().map(|(race, _)| *race)
     }
 
     pub(super) fn add(&mut self, race: Race, value: f64) {
@@ -69,11 +83,16 @@ impl Results {
     pub(super) fn last(&self) -> String {
         let short = |race: Race| self.of(race).last().map_or(String::new(), |v| format!("{v:.2}"));
         let join = |latency: bool| {
-            let races = Race::ALL.into_iter().filter(|r| r.is_latency() == latency);
+            let races = Race::ALL[..Race::ON_VETH].iter().copied().filter(|r| r.is_latency() == latency);
             races.map(short).collect::<Vec<_>>().join(" ")
         };
+        let memif: Vec<_> = self.races().skip(Race::ON_VETH).map(short).collect();
+        let memif = match &memif[..] {
+            [] => String::new(),
+            figures => format!("; memif: {}", figures.join(" ")),
+        };
         format!(
-            "raw, softnic, perftest, UCX, UDP: {} Gbit/s; raw, softnic, waiting, perftest, UCX, UDP: {} us",
+            "raw, softnic, perftest, UCX, UDP: {} Gbit/s; raw, softnic, waiting, perftest, UCX, UDP: {} us{memif}",
             join(false),
             join(true)
         )
@@ -97,7 +116,7 @@ pub(super) fn table(all: &[Results], rounds: u32) -> String {
         let _ = write!(out, " | MTU {}", results.mtu);
     }
     let _ = writeln!(out, " |\n|---|{}", "---|".repeat(all.len()));
-    for race in Race::ALL {
+    for race in all.first().into_iter().flat_map(Results::races) {
         let unit = if race.is_latency() { "µs" } else { "Gbit/s" };
         let _ = write!(out, "| {}, {unit}", race.name());
         for results in all {
@@ -110,7 +129,8 @@ pub(super) fn table(all: &[Results], rounds: u32) -> String {
     }
     out.push_str("\n| goal | ratio, median of the turns | |\n|---|---|---|\n");
     for goal in GOALS {
-        let Some(results) = all.iter().find(|r| r.mtu == goal.mtu) else { continue };
+        let raced = |r: &&Results| r.mtu == goal.mtu && r.races().any(|race| race == goal.ours);
+        let Some(results) = all.iter().find(raced) else { continue };
         let ratio = results.ratio(goal.ours, goal.theirs);
         let (bound, reached) = match goal.bound {
             Bound::AtLeast(b) => (format!("at least {b}"), ratio >= b),
@@ -128,8 +148,9 @@ mod tests {
     use super::*;
 
     fn results(mtu: u32, ours: f64, theirs: f64) -> Results {
-        let mut results = Results::new(mtu);
-        for race in Race::ALL {
+        let races = &Race::ALL[..Race::ON_VETH];
+        let mut results = Results::new(mtu, races);
+        for &race in races {
             let ours_runs = matches!(race, Race::Softnic | Race::SoftnicLatency);
             results.add(race, if ours_runs { ours } else { theirs });
         }
@@ -138,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_ratio_is_the_median_of_the_rounds() {
-        let mut results = Results::new(1500);
+        let mut results = Results::new(1500, &Race::ALL);
         for (ours, theirs) in [(1.0, 1.0), (4.0, 2.0), (9.0, 1.0)] {
             results.add(Race::Softnic, ours);
             results.add(Race::Ucx, theirs);
@@ -153,5 +174,6 @@ mod tests {
         assert!(text.contains("MTU 1500: at least 1.3 | 1.20 | **not reached** |"), "{text}");
         assert!(text.contains("MTU 4200: at least 1.1 | 1.20 | reached |"), "{text}");
         assert!(text.contains("at most 0.5 | 1.20 | **not reached** |"), "{text}");
+        assert!(!text.contains("memif"), "who did not race has no row: {text}");
     }
 }
