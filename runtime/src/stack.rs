@@ -6,7 +6,7 @@
 mod fuzz;
 mod memberships;
 mod streams;
-mod vlan;
+pub(crate) mod vlan;
 mod waiting;
 
 use std::collections::BTreeSet;

@@ -248,7 +248,7 @@ fn check_options(spec: &DpdkSpec) -> Result<(), DpdkError> {
     let keys = spec.devargs.split(',').skip(1).map(|word| word.split('=').next().unwrap_or(word));
     match keys.filter(|_| spec.is_memif()).find(|key| !KNOWN.contains(key)) {
         Some(key) => {
-            let known = format!("{}, and of softnic ip, mtu and queues", KNOWN.join(", "));
+            let known = format!("{}, and of softnic ip, gw, vlan, mtu, queues and tap", KNOWN.join(", "));
             Err(DpdkError::Option { device: spec.to_string(), option: key.into(), known })
         }
         None => Ok(()),

@@ -3,8 +3,10 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
+
+use rustix::fs::{Mode, OFlags};
 
 /// Frames that are taken or given at a time, at most; the shim has arrays of so many.
 pub(super) const BURST: usize = 64;
@@ -331,5 +333,33 @@ impl Port {
     pub(super) fn close(&self, by_interrupt_thread: bool) -> io::Result<()> {
         // SAFETY: its queues are gone: whoever has one keeps the device.
         check(unsafe { softnic_dpdk_close(self.0, c_int::from(by_interrupt_thread)) })
+    }
+}
+
+/// Attaches to the tap of this name, which is made where there is none and goes with its last descriptor. Reading and writing never wait.
+pub(super) fn attach_tap(name: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty())?;
+    // SAFETY: all bytes zero are a valid structure: numbers, and a name that is empty.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last byte stays a zero: a name that is too long is refused when the device's name is read.
+    for (to, &from) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(name.as_bytes()) {
+        *to = from as c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as i16;
+    // SAFETY: a descriptor of ours, and a structure of the kind that the request is for, which lives during the call.
+    match unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } {
+        0 => Ok(fd),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A tap has a signal, or has none.
+pub(super) fn set_tap_carrier(tap: impl AsFd, up: bool) -> io::Result<()> {
+    let up = c_int::from(up);
+    // SAFETY: the kernel reads one number, which lives during the call.
+    match unsafe { libc::ioctl(tap.as_fd().as_raw_fd(), libc::TUNSETCARRIER, &raw const up) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
