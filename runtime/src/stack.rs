@@ -80,6 +80,12 @@ impl Stack {
         Ok(())
     }
 
+    /// The groups that must come in by the port: these, those in which it is asked for its IPv6 addresses, and those in which queriers ask.
+    pub(crate) fn listened_groups(&self, groups: impl IntoIterator<Item = IpAddr>) -> BTreeSet<IpAddr> {
+        let of_queriers = [IpAddr::from([224, 0, 0, 1]), IpAddr::from([0xff02, 0, 0, 0, 0, 0, 0, 1])];
+        groups.into_iter().chain(self.neighbours.solicited_groups()).chain(of_queriers).collect()
+    }
+
     /// Sends the reports that are due.
     fn report(&mut self, now: Instant) {
         if self.memberships.next().is_some_and(|next| next <= now) {

@@ -30,6 +30,7 @@ use super::company::Company;
 use super::context::{Context, Inner};
 use super::events::{EventSink, Events};
 use super::failover::Failover;
+use super::groups::Groups;
 use super::path::{Network, Surroundings};
 use crate::afxdp::{self, AfXdp, AfXdpError, Device};
 use crate::capture_file::{self, NamedFile};
@@ -38,7 +39,7 @@ use crate::driver::{Driver, DriverError, DriverPort};
 use crate::engine::{Engine, Io, Mode, Watcher};
 use crate::failover::list::Control;
 use crate::host_network::{HostNetwork, HostNetworkError};
-use crate::io::{Line, PacketIo};
+use crate::io::{GroupFilter, Line, PacketIo};
 use crate::neighbours::{Links, Neighbours};
 use crate::random::Generator;
 use crate::remedy::remedy;
@@ -229,6 +230,8 @@ pub(super) struct Parts {
 pub(super) struct OwnStack {
     pub(super) links: Links,
     pub(super) vlan: Option<u16>,
+    /// What lets multicast frames in, where somebody must tell it which.
+    pub(super) filter: Option<Arc<dyn GroupFilter>>,
 }
 
 /// Who else is on the wire, and who knows the way to them.
@@ -427,7 +430,8 @@ impl Parts {
             Neighbourhood::Own(line) => {
                 let follow = |line| follow::line(line, engines, events, link_down, number);
                 let vlan = self.own_stack.as_ref().and_then(|own| own.vlan);
-                Network::Own { follower: line.map(follow).transpose()?, vlan }
+                let groups = self.own_stack.map(|own| Arc::new(Groups::new(engines, number, own.filter)));
+                Network::Own { follower: line.map(follow).transpose()?, vlan, groups }
             }
             Neighbourhood::Here => Network::Here,
             Neighbourhood::Kernel(host) => {

@@ -113,7 +113,8 @@ unsafe extern "C" {
     fn softnic_dpdk_interrupt_fd(port: u16, queue: u16) -> c_int;
     fn softnic_dpdk_arm(port: u16, queue: u16, armed: c_int) -> c_int;
     fn softnic_dpdk_lost(port: u16) -> u64;
-    fn softnic_dpdk_multicast(port: u16, all: c_int) -> c_int;
+    fn softnic_dpdk_all_groups(port: u16) -> c_int;
+    fn softnic_dpdk_groups(port: u16, macs: *mut [u8; 6], count: u32) -> c_int;
 }
 
 /// The result of a call, with what DPDK logged about it.
@@ -320,7 +321,13 @@ impl Port {
     /// Frames to all groups come in.
     pub(super) fn take_all_multicast(&self) -> io::Result<()> {
         // SAFETY: sets the state of an attached port.
-        check(unsafe { softnic_dpdk_multicast(self.0, 1) })
+        check(unsafe { softnic_dpdk_all_groups(self.0) })
+    }
+
+    /// Frames to these groups come in; to others, too, where it fails.
+    pub(super) fn take_groups(&self, macs: &mut [[u8; 6]]) -> io::Result<()> {
+        // SAFETY: as many addresses as said, six bytes each, which DPDK copies.
+        check(unsafe { softnic_dpdk_groups(self.0, macs.as_mut_ptr(), macs.len() as u32) })
     }
 
     /// Stops it and starts it again. Until that went well nothing comes in and nothing leaves.

@@ -35,7 +35,7 @@ impl Parts {
         match &spec.tap {
             Some(name) => parts.with_tap(name, spec, line),
             None => {
-                let own_stack = Some(OwnStack { links: spec.links(), vlan: spec.vlan });
+                let own_stack = Some(OwnStack { links: spec.links(), vlan: spec.vlan, filter: Some(device) });
                 Ok(Parts { neighbourhood: Neighbourhood::Own(Some(line)), own_stack, ..parts })
             }
         }
