@@ -335,6 +335,7 @@ impl Args {
             queues: self.queues,
             link_down: LinkDown::default(),
             backup: self.backup()?,
+            on_notice: None,
             on_event: None,
         };
         let intervals = AskedIntervals::Each { length: self.interval, as_json };

@@ -1,6 +1,7 @@
 //! Address handles, by names that are not used again soon.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 use softnic_transports::AhId;
 use softnic_transports::memory::PdId;
@@ -10,6 +11,8 @@ use softnic_wire::Template;
 pub(crate) struct AddressHandle {
     pub(crate) pd: PdId,
     pub(crate) template: Template,
+    /// Who is there.
+    pub(crate) to: IpAddr,
     /// The port of the [`Node`](softnic_wire::Node) by which they leave.
     pub(crate) port: usize,
     /// They go to a group, of which this NIC's own queue pairs may be members.
@@ -62,6 +65,11 @@ impl AddressHandles {
         *count = count.wrapping_add(1);
         self.free.push_back(place as u32);
         slot.take()
+    }
+
+    /// All that there are.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut AddressHandle> {
+        self.places.iter_mut().filter_map(|(_, handle)| handle.as_mut())
     }
 
     pub(crate) fn any_in(&self, pd: PdId) -> bool {

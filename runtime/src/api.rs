@@ -66,6 +66,7 @@ pub(crate) mod context;
 pub(crate) mod cq_shared;
 pub(crate) mod events;
 pub(crate) mod failover;
+mod groups;
 mod manager_news;
 pub(crate) mod memory;
 pub(crate) mod open;

@@ -16,6 +16,10 @@ mod queue;
 mod spec;
 #[cfg(feature = "dpdk")]
 mod sys;
+#[cfg(feature = "dpdk")]
+mod tap;
+#[cfg(feature = "dpdk")]
+mod tapped;
 
 #[cfg(feature = "dpdk")]
 pub(crate) use device::{Dpdk, DpdkLine};
@@ -23,3 +27,7 @@ pub use error::DpdkError;
 #[cfg(feature = "dpdk")]
 pub use inventory::{PciNic, drivers, pci_nics};
 pub use spec::{DpdkSpec, DpdkSpecError};
+#[cfg(feature = "dpdk")]
+pub(crate) use tap::Tap;
+#[cfg(feature = "dpdk")]
+pub(crate) use tapped::Tapped;

@@ -94,6 +94,13 @@ impl HostNetwork {
         Ok(HostNetwork { netlink, monitor, interface, bottom, tags, addresses, resolver, events, overruns: 0 })
     }
 
+    /// All frames of ours carry the tag of a VLAN, of which the interface knows nothing: whoever carries its own puts that on.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn in_vlan(mut self, id: u16) -> HostNetwork {
+        self.tags = [Some(VlanTag::new(id, 0)), None];
+        self
+    }
+
     /// How long neighbours are asked, and how often.
     pub fn set_patience(&mut self, patience: Patience) {
         self.resolver.patience = patience;

@@ -1,12 +1,13 @@
 //! The interface between the loop and a packet IO backend.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::{self, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use softnic_wire::{Error, Layout, TxFrame};
+use softnic_wire::{Error, Layout, MacAddr, TxFrame};
 
 /// The longest frame that backends carry: path MTU 4096 with every header, and room for tags.
 pub const MAX_FRAME: usize = 4096 + 256;
@@ -80,6 +81,12 @@ pub trait PacketIo {
 pub(crate) trait Line: Send {
     /// Whether it is up, after what can be done for it.
     fn look(&mut self) -> bool;
+}
+
+/// A device that lets in frames to multicast groups, those that it is told.
+pub(crate) trait GroupFilter: fmt::Debug + Send + Sync {
+    /// Frames to these groups come in. Others may, too.
+    fn take_groups(&self, groups: &[MacAddr]);
 }
 
 impl<T: PacketIo + ?Sized> PacketIo for Box<T> {

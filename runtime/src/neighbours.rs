@@ -118,6 +118,22 @@ impl Neighbours {
         self.announcer.poll_conflict()
     }
 
+    /// A neighbour that was in use and has another MAC address now: paths by it are to be changed.
+    pub fn poll_moved(&mut self) -> Option<(IpAddr, MacAddr)> {
+        self.table.poll_moved()
+    }
+
+    /// Whether [`Neighbours::poll_conflict`] or [`Neighbours::poll_moved`] has something.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        self.announcer.has_conflict() || self.table.has_moved()
+    }
+
+    /// What is on the link, and who reaches the rest.
+    pub(crate) fn links(&self) -> &Links {
+        &self.links
+    }
+
     /// Somebody else has an address of ours, or wants it.
     fn conflict(&mut self, now: Instant, address: IpAddr, mac: MacAddr) {
         if mac != self.mac && self.announcer.conflict(now, Conflict { address, mac }) {

@@ -6,11 +6,13 @@
 mod fuzz;
 mod memberships;
 mod streams;
-mod vlan;
+pub(crate) mod vlan;
 mod waiting;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use softnic_wire::ethernet::{self, ethertype};
 use softnic_wire::{Instant, MacAddr, Node, TxFrame};
@@ -35,6 +37,8 @@ pub struct Stack {
     waiting: Waiting,
     /// The VLAN that the port is in.
     vlan: Option<u16>,
+    /// Neighbours moved, or have an address of the port: for whoever looks without having the stack.
+    news: Arc<AtomicBool>,
 }
 
 impl From<Neighbours> for Stack {
@@ -43,7 +47,7 @@ impl From<Neighbours> for Stack {
         // Other than those of other hosts is all that the delays of reports need to be.
         let [a, b, c, d, e, f] = neighbours.mac().0;
         let memberships = Memberships::new(u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
-        Stack { neighbours, memberships, streams: None, waiting: Waiting::default(), vlan: None }
+        Stack { neighbours, memberships, streams: None, waiting: Waiting::default(), vlan: None, news: Arc::default() }
     }
 }
 
@@ -66,6 +70,11 @@ impl Stack {
         &mut self.neighbours
     }
 
+    /// Set when [`Neighbours::poll_conflict`] or [`Neighbours::poll_moved`] has something, and never taken back here.
+    pub(crate) fn news(&self) -> &Arc<AtomicBool> {
+        &self.news
+    }
+
     /// The streams, if it has any. Poll for frames to send, and for the timer, after every call.
     pub fn streams(&mut self) -> Result<&mut Streams, StreamError> {
         self.streams.as_deref_mut().ok_or(StreamError::NoStreams)
@@ -78,6 +87,12 @@ impl Stack {
         self.memberships.set(now, &groups)?;
         self.report(now);
         Ok(())
+    }
+
+    /// The groups that must come in by the port: these, those in which it is asked for its IPv6 addresses, and those in which queriers ask.
+    pub(crate) fn listened_groups(&self, groups: impl IntoIterator<Item = IpAddr>) -> BTreeSet<IpAddr> {
+        let of_queriers = [IpAddr::from([224, 0, 0, 1]), IpAddr::from([0xff02, 0, 0, 0, 0, 0, 0, 1])];
+        groups.into_iter().chain(self.neighbours.solicited_groups()).chain(of_queriers).collect()
     }
 
     /// Sends the reports that are due.
@@ -167,6 +182,9 @@ impl Node for Stack {
         let taken = self.give_to_streams(now, frame).or_else(|| self.give_to_memberships(now, frame));
         if taken.is_none() {
             self.neighbours.handle_frame(now, 0, frame);
+            if self.neighbours.has_news() {
+                self.news.store(true, Ordering::Release);
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use softnic_wire::mad::MAD_LEN;
 use softnic_wire::mad::vendor::Extensions;
-use softnic_wire::{Instant, Layout, PathMtu, Qpn, Template, TxFrame, bth};
+use softnic_wire::{Instant, Layout, MacAddr, Path, PathMtu, Qpn, Template, TxFrame, bth};
 
 use crate::auth::{self, Auth, Exhausted, Unauthentic};
 use crate::negotiation::{Agreement, Choice, Decline};
@@ -127,7 +127,7 @@ impl Endpoint {
             (SendQueueDrain | SendQueueError, ReadyToSend) => self.qp.resume(),
             _ => {}
         }
-        self.update(a, props);
+        self.update(a, props.pkey);
         Ok(())
     }
 
@@ -194,10 +194,19 @@ impl Endpoint {
         self.qp.update(&a.update(None));
     }
 
+    /// The next hop of its path has another MAC address: all packets go there from now on, in whatever state it is.
+    pub fn redirect(&mut self, mac: MacAddr, pkey: u16) {
+        if let Some(path) = self.attr.path.filter(|path| path.dst_mac != mac) {
+            let path = Some(Path { dst_mac: mac, ..path });
+            self.attr.path = path;
+            self.update(&QpAttr { path, ..QpAttr::default() }, pkey);
+        }
+    }
+
     /// Passes on what was given and may change at any time.
-    fn update(&mut self, a: &QpAttr, props: &PathProps) {
+    fn update(&mut self, a: &QpAttr, pkey: u16) {
         let template = match (a.path, self.attr.dest_qp) {
-            (Some(path), Some(dest_qp)) => Some(Template::new(&path, dest_qp, props.pkey)),
+            (Some(path), Some(dest_qp)) => Some(Template::new(&path, dest_qp, pkey)),
             _ => None,
         };
         if let (Some(template), Some(shim)) = (&template, &mut self.shim) {

@@ -122,6 +122,11 @@ pub struct Started {
 }
 
 impl Template {
+    /// The next hop has another MAC address. Nothing else depends on it: the ICRC begins behind it.
+    pub fn set_dst_mac(&mut self, mac: MacAddr) {
+        self.bytes[..mac.0.len()].copy_from_slice(&mac.0);
+    }
+
     /// Headers for packets along `path` to `dest_qp`.
     pub fn new(path: &Path, dest_qp: Qpn, pkey: u16) -> Template {
         let mut bytes = [0; MAX_HEADERS];

@@ -409,6 +409,7 @@ impl Nic {
             pd,
             // Whom at that address each work request says for itself.
             template: Template::new(&path, Qpn::new(0), bth::DEFAULT_PKEY),
+            to: attr.dgid.to_canonical(),
             port: self.port_to(attr.port, attr.dgid),
             multicast: attr.dgid.is_multicast(),
         };

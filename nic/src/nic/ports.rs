@@ -132,6 +132,28 @@ impl Nic {
         self.ports.iter_mut().for_each(|wire| wire.link_rate = rate);
     }
 
+    /// The peers of connected queue pairs, as far as their packets leave the NIC; one that several are connected to is there as often.
+    pub fn peers(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        let away = self.slots.iter().flatten().filter(|slot| slot.port != Nic::LOOPBACK);
+        away.filter_map(|slot| slot.endpoint.attributes().path).map(|path| path.addresses.dst())
+    }
+
+    /// Next hops have other MAC addresses: `moved` has the new one of a peer, where that is known. Connected queue pairs and address handles
+    /// send there from now on; what was sent to the old one is lost, and is recovered as ever.
+    pub fn redirect(&mut self, moved: impl Fn(IpAddr) -> Option<MacAddr>) {
+        for slot in self.slots.iter_mut().flatten().filter(|slot| slot.port != Nic::LOOPBACK) {
+            let peer = slot.endpoint.attributes().path.map(|path| path.addresses.dst());
+            if let Some(mac) = peer.and_then(&moved) {
+                slot.endpoint.redirect(mac, bth::DEFAULT_PKEY);
+            }
+        }
+        for handle in self.shared.ahs.iter_mut().filter(|handle| !handle.multicast && handle.port != Nic::LOOPBACK) {
+            if let Some(mac) = moved(handle.to) {
+                handle.template.set_dst_mac(mac);
+            }
+        }
+    }
+
     /// A path from the first port to `dst`, whose next hop has the MAC address `dst_mac`, with the usual settings: ECN-capable,
     /// 64 hops. `None` when the port has no address of that IP version.
     pub fn path_to(&self, dst: IpAddr, dst_mac: MacAddr, entropy: u32) -> Option<Path> {

@@ -5,12 +5,14 @@ mod backup;
 mod dpdk;
 mod follow;
 mod memory;
+mod own;
 mod spec;
+mod surround;
 
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use softnic_fault_injector::{Spec, SpecError};
 use softnic_nic::transports::qp::PayloadMode;
@@ -21,7 +23,6 @@ use softnic_wire::ethernet::{self, MAX_TAGS};
 use softnic_wire::{MacAddr, PathMtu};
 
 pub(super) use follow::keep;
-use follow::set_link;
 
 pub use backup::{BackupOptions, MUTUAL, mutual_backups, parse_backup, parse_failover, parse_kv, parse_probe};
 pub use spec::{DeviceSpec, DeviceSpecError, OwnAddresses};
@@ -30,15 +31,14 @@ use super::company::Company;
 use super::context::{Context, Inner};
 use super::events::{EventSink, Events};
 use super::failover::Failover;
-use super::path::{Network, Surroundings};
 use crate::afxdp::{self, AfXdp, AfXdpError, Device};
 use crate::capture_file::{self, NamedFile};
 use crate::dpdk::DpdkError;
 use crate::driver::{Driver, DriverError, DriverPort};
 use crate::engine::{Engine, Io, Mode, Watcher};
-use crate::failover::list::Control;
+use crate::failover::list::{Control, LineSink};
 use crate::host_network::{HostNetwork, HostNetworkError};
-use crate::io::{Line, PacketIo};
+use crate::io::{GroupFilter, Line, PacketIo};
 use crate::neighbours::{Links, Neighbours};
 use crate::random::Generator;
 use crate::remedy::remedy;
@@ -102,6 +102,8 @@ pub struct OpenOptions {
     pub link_down: LinkDown,
     /// The second NIC, by which connections go on when this one fails.
     pub backup: Option<BackupOptions>,
+    /// Who is told, in lines for people, what is wrong on the network; stderr where there is nobody.
+    pub on_notice: Option<LineSink>,
     /// Who is told of every event at once; without it events wait for [`Context::poll_event`].
     pub on_event: Option<EventSink>,
 }
@@ -229,6 +231,8 @@ pub(super) struct Parts {
 pub(super) struct OwnStack {
     pub(super) links: Links,
     pub(super) vlan: Option<u16>,
+    /// What lets multicast frames in, where somebody must tell it which.
+    pub(super) filter: Option<Arc<dyn GroupFilter>>,
 }
 
 /// Who else is on the wire, and who knows the way to them.
@@ -412,39 +416,6 @@ impl Parts {
         Ok((nic, owner))
     }
 
-    /// The network that a port of the engines is on, and whoever watches the daemon that shares it.
-    fn surround(
-        self,
-        engines: &[Arc<Engine>],
-        events: &Arc<Events>,
-        link_down: LinkDown,
-        number: usize,
-    ) -> Result<Surroundings, OpenError> {
-        if self.own_stack.is_some() {
-            follow::announce(engines, number);
-        }
-        let network = match self.neighbourhood {
-            Neighbourhood::Own(line) => {
-                let follow = |line| follow::line(line, engines, events, link_down, number);
-                let vlan = self.own_stack.as_ref().and_then(|own| own.vlan);
-                Network::Own { follower: line.map(follow).transpose()?, vlan }
-            }
-            Neighbourhood::Here => Network::Here,
-            Neighbourhood::Kernel(host) => {
-                let up = host.interface().up;
-                set_link(engines, events, link_down, number, up);
-                let (host, start) = (Arc::new(Mutex::new(*host)), std::time::Instant::now());
-                let follower = follow::start(&host, start, engines, events, link_down, number)?;
-                Network::Kernel { host, start, follower }
-            }
-        };
-        let attendant = match &self.company {
-            Some(Company::Interface(seat)) => Some(attend::start(seat, engines, number)?),
-            _ => None,
-        };
-        Ok(Surroundings { network, company: self.company, attendant, failover: None })
-    }
-
     fn open(mut self, mut backup: Option<Parts>, options: &OpenOptions) -> Result<Context, OpenError> {
         let (mut description, rate) = (self.description.clone(), self.rate);
         let events = Arc::new(Events::new(options.on_event.clone())?);
@@ -491,10 +462,10 @@ impl Parts {
             let cpu = (!options.cpus.is_empty()).then(|| options.cpus[i % options.cpus.len()]);
             watchers.push(Watcher::start(engine, mode, format!("softnic-{i}"), cpu)?);
         }
-        let mut around = self.surround(&engines, &events, options.link_down, Nic::WIRE)?;
+        let mut around = self.surround(&engines, &events, options, Nic::WIRE)?;
         if let (Some(backup), Some(control)) = (backup, control) {
             description += &format!(", backup {}", backup.description);
-            let of_backup = backup.surround(&engines, &events, options.link_down, DualNic::BACKUP)?;
+            let of_backup = backup.surround(&engines, &events, options, DualNic::BACKUP)?;
             let store = options.backup.as_ref().map(|backup| backup.store.clone()).unwrap_or_default();
             around.failover = Some(Failover::start(control, &engines, &events, of_backup, &store)?);
         }

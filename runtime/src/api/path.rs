@@ -13,6 +13,7 @@ use softnic_wire::{MacAddr, PathMtu};
 use super::company::Company;
 use super::context::Context;
 use super::failover::Failover;
+use super::groups::Groups;
 use crate::background::Background;
 use crate::engine::Engine;
 use crate::host_network::{HostNetwork, HostNetworkError, HostPath, PathState};
@@ -29,7 +30,7 @@ pub(crate) enum Network {
     /// There is nobody who has not our own addresses, as on a network in memory.
     Here,
     /// Nobody: the NIC asks by itself, and everybody is on the link. Whoever asks the line how it is, where somebody must.
-    Own { follower: Option<Background>, vlan: Option<u16> },
+    Own { follower: Option<Background>, vlan: Option<u16>, groups: Option<Arc<Groups>> },
 }
 
 /// What a NIC is surrounded by.

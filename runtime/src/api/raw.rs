@@ -55,6 +55,8 @@ impl RawPort {
         match device {
             // A frame without a queue pair is for nobody there.
             DeviceSpec::Shm(_) | DeviceSpec::Shared { .. } => Err(OpenError::NoRawFrames(device.to_string())),
+            // Nobody carries the kernel's frames while none are sent or asked for.
+            DeviceSpec::Dpdk(spec) => RawPort::from(Parts::of(&DeviceSpec::Dpdk(spec.without_tap()), options)?),
             _ => RawPort::from(Parts::of(device, options)?),
         }
     }

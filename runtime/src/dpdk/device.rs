@@ -16,7 +16,7 @@ use super::queue::Queue;
 use super::spec::DpdkSpec;
 use super::sys::{self, Pool, Port, PortInfo, PortSetup};
 use crate::afxdp::Device;
-use crate::io::{Line, MAX_FRAME};
+use crate::io::{GroupFilter, Line, MAX_FRAME};
 
 /// Places for frames in a queue, each direction, where the driver has so many.
 const SLOTS: u16 = 1024;
@@ -103,7 +103,7 @@ impl Dpdk {
             Some(socket) => DpdkError::NoServer { device: spec.to_string(), socket: socket.into(), error },
             None => failed(error),
         })?;
-        // Groups are joined at the NIC core: the port lets all of them in, where it tells them apart at all.
+        // Until it is told which.
         let _ = port.take_all_multicast();
         let patience = match () {
             () if info.is_pci() => CARRIER,
@@ -138,6 +138,15 @@ impl Dpdk {
         let sleep = if self.interrupts { "interrupts" } else { "naps" };
         let (queues, plural) = (self.pools.len(), if self.pools.len() == 1 { "queue" } else { "queues" });
         format!("driver {}, {}, {queues} {plural}, {sleep}", self.info.driver(), self.memory.name())
+    }
+}
+
+impl GroupFilter for Dpdk {
+    fn take_groups(&self, groups: &[MacAddr]) {
+        sys::enter_thread();
+        let mut macs: Vec<[u8; 6]> = groups.iter().map(|mac| mac.0).collect();
+        // One without a filter, or with too short a one, takes all of them.
+        let _ = self.port.take_groups(&mut macs);
     }
 }
 
@@ -248,7 +257,7 @@ fn check_options(spec: &DpdkSpec) -> Result<(), DpdkError> {
     let keys = spec.devargs.split(',').skip(1).map(|word| word.split('=').next().unwrap_or(word));
     match keys.filter(|_| spec.is_memif()).find(|key| !KNOWN.contains(key)) {
         Some(key) => {
-            let known = format!("{}, and of softnic ip, mtu and queues", KNOWN.join(", "));
+            let known = format!("{}, and of softnic ip, gw, vlan, mtu, queues and tap", KNOWN.join(", "));
             Err(DpdkError::Option { device: spec.to_string(), option: key.into(), known })
         }
         None => Ok(()),

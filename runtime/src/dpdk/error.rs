@@ -93,4 +93,31 @@ pub enum DpdkError {
         /// Those that are asked for.
         wanted: u32,
     },
+    /// The kernel has no taps.
+    #[error("tap={0}: there is no /dev/net/tun; `modprobe tun`, or leave tap= out and use the port's own stack")]
+    NoTaps(String),
+    /// Another process has the tap.
+    #[error("tap={0}: another process has this tap; take another name")]
+    TapInUse(String),
+    /// There is an interface of this name.
+    #[error("tap={0}: there is an interface {0} already that is no tap; take another name")]
+    NotATap(String),
+    /// The process may not do that.
+    #[error("tap={name}: {what} needs CAP_NET_ADMIN; run as root, or leave tap= out and use the port's own stack")]
+    TapPermission {
+        /// The tap.
+        name: String,
+        /// What needs it.
+        what: &'static str,
+    },
+    /// The kernel does not do what a tap needs.
+    #[error("tap={name}: {what} failed: {error}")]
+    Tap {
+        /// The tap.
+        name: String,
+        /// What was tried.
+        what: &'static str,
+        /// The kernel's error.
+        error: io::Error,
+    },
 }

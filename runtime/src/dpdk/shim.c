@@ -419,8 +419,20 @@ uint64_t softnic_dpdk_lost(uint16_t port)
     return stats.imissed + stats.ierrors + stats.oerrors + stats.rx_nombuf;
 }
 
-int softnic_dpdk_multicast(uint16_t port, int all)
+/* Frames to all groups come in. */
+int softnic_dpdk_all_groups(uint16_t port)
 {
-    return all ? rte_eth_allmulticast_enable(port) : rte_eth_allmulticast_disable(port);
+    return rte_eth_allmulticast_enable(port);
+}
+
+/* Frames to these groups come in, and to no others where the driver has a filter: where not, those to all of them do. None is lost
+ * meanwhile. */
+int softnic_dpdk_groups(uint16_t port, struct rte_ether_addr *macs, uint32_t count)
+{
+    int has_all = rte_eth_allmulticast_enable(port) == 0;
+    int failed = rte_eth_dev_set_mc_addr_list(port, macs, count);
+    if (!failed && has_all)
+        rte_eth_allmulticast_disable(port);
+    return failed;
 }
 

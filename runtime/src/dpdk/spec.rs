@@ -22,6 +22,8 @@ pub struct DpdkSpec {
     pub mtu: Option<u16>,
     /// Queues, an engine each.
     pub queues: Option<u32>,
+    /// The tap by which the kernel has all that is no RoCE, in place of the port's own stack.
+    pub tap: Option<String>,
     /// Also if the machine is reached by it.
     pub force: bool,
 }
@@ -51,6 +53,16 @@ pub enum DpdkSpecError {
     /// An address without the length of its prefix.
     #[error("`{0}` does not say which addresses are on the link: write {0}/24, or another length")]
     NoLength(String),
+    /// Where there is a tap the kernel has the routes.
+    #[error(
+        "`gw={gateway}` is not for a tap, where the kernel has the routes: `ip route add … via {gateway} dev {name}`"
+    )]
+    GatewayBesideTap {
+        /// The tap.
+        name: String,
+        /// The router.
+        gateway: IpAddr,
+    },
 }
 
 impl DpdkSpec {
@@ -64,6 +76,11 @@ impl DpdkSpec {
         Links { addresses: self.addresses.clone(), gateways: self.gateways.clone() }
     }
 
+    /// The same without a tap, for frames without a NIC: nobody moves the kernel's meanwhile.
+    pub(crate) fn without_tap(&self) -> DpdkSpec {
+        DpdkSpec { tap: None, ..self.clone() }
+    }
+
     /// Whether it can be opened, as far as can be told without doing so.
     ///
     /// # Errors
@@ -71,7 +88,7 @@ impl DpdkSpec {
     pub fn check(&self) -> Result<(), DpdkError> {
         match () {
             () if !cfg!(feature = "dpdk") => Err(DpdkError::NotBuilt(self.to_string())),
-            () if self.addresses.is_empty() => Err(DpdkError::NoAddress(self.to_string())),
+            () if self.addresses.is_empty() && self.tap.is_none() => Err(DpdkError::NoAddress(self.to_string())),
             () => Ok(()),
         }
     }
@@ -133,6 +150,9 @@ impl FromStr for DpdkSpec {
                 theirs.push(word);
             }
         }
+        if let (Some(name), Some(gateway)) = (&spec.tap, spec.gateways.first()) {
+            return Err(DpdkSpecError::GatewayBesideTap { name: name.clone(), gateway: *gateway });
+        }
         spec.devargs = theirs.join(",");
         if spec.devargs.is_empty() {
             return Err(DpdkSpecError::NoDevice);
@@ -175,10 +195,23 @@ impl DpdkSpec {
                 let queues = text.parse().ok().filter(|queues| (1..=64).contains(queues));
                 self.queues = Some(queues.ok_or_else(|| wrong("it must be a number from 1 to 64"))?);
             }
+            Some(("tap", name)) => {
+                once(self.tap.is_some())?;
+                let needs =
+                    "it must be the name of an interface: 1 to 15 letters, digits or signs, and no `/`, `:` or `%`";
+                self.tap =
+                    Some(name.into()).filter(|_| is_interface_name(name)).map(Some).ok_or_else(|| wrong(needs))?;
+            }
             _ => return Ok(false),
         }
         Ok(true)
     }
+}
+
+/// Whether the kernel would take a name for an interface, and for this one alone.
+fn is_interface_name(name: &str) -> bool {
+    let fits = (1..libc::IFNAMSIZ).contains(&name.len()) && !matches!(name, "." | "..");
+    fits && !name.contains(|c: char| matches!(c, '/' | ':' | '%') || c.is_whitespace() || c.is_control())
 }
 
 impl fmt::Display for DpdkSpec {
@@ -207,6 +240,9 @@ mod tests {
         let spec = parse("0000:01:00.0,vlan=7,mtu=4200,queues=2,force").unwrap();
         assert_eq!((spec.pci(), spec.virtual_driver()), (Some("0000:01:00.0"), None));
         assert_eq!((spec.vlan, spec.mtu, spec.queues, spec.force), (Some(7), Some(4200), Some(2), true));
+        let spec = parse("net_null0,tap=nic0").unwrap();
+        assert_eq!((spec.devargs.as_str(), spec.tap.as_deref()), ("net_null0", Some("nic0")));
+        assert_eq!(spec.without_tap().tap, None);
     }
 
     #[test]
@@ -223,6 +259,11 @@ mod tests {
             ("net_null0,mtu=100", "576"),
             ("net_null0,queues=0", "1 to 64"),
             ("net_null0,queues=2,queues=3", "twice"),
+            ("net_null0,tap=", "name of an interface"),
+            ("net_null0,tap=abcdefghijklmnop", "1 to 15"),
+            ("net_null0,tap=tap%d", "no `/`, `:` or `%`"),
+            ("net_null0,tap=a,tap=b", "twice"),
+            ("net_null0,tap=a,gw=10.0.0.1", "ip route add … via 10.0.0.1 dev a"),
         ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");

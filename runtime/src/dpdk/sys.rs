@@ -3,8 +3,10 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
+
+use rustix::fs::{Mode, OFlags};
 
 /// Frames that are taken or given at a time, at most; the shim has arrays of so many.
 pub(super) const BURST: usize = 64;
@@ -111,7 +113,8 @@ unsafe extern "C" {
     fn softnic_dpdk_interrupt_fd(port: u16, queue: u16) -> c_int;
     fn softnic_dpdk_arm(port: u16, queue: u16, armed: c_int) -> c_int;
     fn softnic_dpdk_lost(port: u16) -> u64;
-    fn softnic_dpdk_multicast(port: u16, all: c_int) -> c_int;
+    fn softnic_dpdk_all_groups(port: u16) -> c_int;
+    fn softnic_dpdk_groups(port: u16, macs: *mut [u8; 6], count: u32) -> c_int;
 }
 
 /// The result of a call, with what DPDK logged about it.
@@ -318,7 +321,13 @@ impl Port {
     /// Frames to all groups come in.
     pub(super) fn take_all_multicast(&self) -> io::Result<()> {
         // SAFETY: sets the state of an attached port.
-        check(unsafe { softnic_dpdk_multicast(self.0, 1) })
+        check(unsafe { softnic_dpdk_all_groups(self.0) })
+    }
+
+    /// Frames to these groups come in; to others, too, where it fails.
+    pub(super) fn take_groups(&self, macs: &mut [[u8; 6]]) -> io::Result<()> {
+        // SAFETY: as many addresses as said, six bytes each, which DPDK copies.
+        check(unsafe { softnic_dpdk_groups(self.0, macs.as_mut_ptr(), macs.len() as u32) })
     }
 
     /// Stops it and starts it again. Until that went well nothing comes in and nothing leaves.
@@ -331,5 +340,33 @@ impl Port {
     pub(super) fn close(&self, by_interrupt_thread: bool) -> io::Result<()> {
         // SAFETY: its queues are gone: whoever has one keeps the device.
         check(unsafe { softnic_dpdk_close(self.0, c_int::from(by_interrupt_thread)) })
+    }
+}
+
+/// Attaches to the tap of this name, which is made where there is none and goes with its last descriptor. Reading and writing never wait.
+pub(super) fn attach_tap(name: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty())?;
+    // SAFETY: all bytes zero are a valid structure: numbers, and a name that is empty.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last byte stays a zero: a name that is too long is refused when the device's name is read.
+    for (to, &from) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(name.as_bytes()) {
+        *to = from as c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as i16;
+    // SAFETY: a descriptor of ours, and a structure of the kind that the request is for, which lives during the call.
+    match unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } {
+        0 => Ok(fd),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A tap has a signal, or has none.
+pub(super) fn set_tap_carrier(tap: impl AsFd, up: bool) -> io::Result<()> {
+    let up = c_int::from(up);
+    // SAFETY: the kernel reads one number, which lives during the call.
+    match unsafe { libc::ioctl(tap.as_fd().as_raw_fd(), libc::TUNSETCARRIER, &raw const up) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }

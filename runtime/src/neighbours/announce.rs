@@ -116,6 +116,11 @@ impl Announcer {
         defend
     }
 
+    #[inline]
+    pub(super) fn has_conflict(&self) -> bool {
+        !self.conflicts.is_empty()
+    }
+
     /// A conflict that nobody was told of yet.
     pub(super) fn poll_conflict(&mut self) -> Option<Conflict> {
         self.conflicts.pop_front()

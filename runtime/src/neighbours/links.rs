@@ -37,7 +37,7 @@ impl Links {
     }
 
     /// The neighbour that packets for `address` go to.
-    pub(super) fn next_hop(&self, address: IpAddr) -> Result<IpAddr, NeighbourError> {
+    pub(crate) fn next_hop(&self, address: IpAddr) -> Result<IpAddr, NeighbourError> {
         // A link-local address is on the link whatever the prefixes say (RFC 4861, 5.2).
         let on_link = self.addresses.is_empty() || is_link_local(address) || self.prefix_of(address).is_some();
         // The gateway may be outside of all prefixes: a port with a /32 has its gateway so.

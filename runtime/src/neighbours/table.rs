@@ -80,6 +80,8 @@ pub(super) struct Table {
     neighbours: BTreeMap<IpAddr, Neighbour>,
     /// When the next question is to be asked.
     next: Option<Instant>,
+    /// Those that were known and have another MAC address now.
+    moved: BTreeMap<IpAddr, MacAddr>,
 }
 
 impl Table {
@@ -110,6 +112,7 @@ impl Table {
             && let Some(unused) = self.neighbours.iter().min_by_key(|(_, n)| n.used).map(|(&address, _)| address)
         {
             self.neighbours.remove(&unused);
+            self.moved.remove(&unused);
         }
         let state = State::Asked(Question { tries: 0, next: now });
         self.neighbours.insert(address, Neighbour { state, used: now });
@@ -131,7 +134,13 @@ impl Table {
             }
             // Two say that they have it. The old one is asked when it is used next.
             State::Known { fresh_until, .. } if !weight.overrides => *fresh_until = now.min(*fresh_until),
-            state => *state = State::Known { mac, fresh_until: until, question: None },
+            state => {
+                // One that was silent for a while may have been known by another before.
+                if !matches!(state, State::Asked(_)) {
+                    self.moved.insert(address, mac);
+                }
+                *state = State::Known { mac, fresh_until: until, question: None };
+            }
         }
         self.set_next();
     }
@@ -175,6 +184,16 @@ impl Table {
 
     fn set_next(&mut self) {
         self.next = self.neighbours.values().filter_map(|n| n.question()).map(|q| q.next).min();
+    }
+
+    /// A neighbour that has another MAC address than it had. No more wait here than are in the table.
+    pub(super) fn poll_moved(&mut self) -> Option<(IpAddr, MacAddr)> {
+        self.moved.pop_first()
+    }
+
+    #[inline]
+    pub(super) fn has_moved(&self) -> bool {
+        !self.moved.is_empty()
     }
 
     /// How many there are, known or asked for.
@@ -248,6 +267,18 @@ mod tests {
         assert_eq!(table.due(at(1), 9), [(ip(1), Some(NEW))], "nobody says so that we asked");
         table.learn(at(1), ip(1), NEW, ANSWER);
         assert_eq!((table.use_of(at(2), ip(1)), table.next()), (Lookup::Known(NEW), None));
+    }
+
+    #[test]
+    fn who_moves_is_told_of_once_and_who_was_only_asked_for_is_not() {
+        let mut table = knowing();
+        assert_eq!(table.poll_moved(), None);
+        table.learn(at(1), ip(1), OLD, ANSWER);
+        table.learn(at(1), ip(2), NEW, CLAIM);
+        table.learn(at(1), ip(1), NEW, HINT);
+        assert!(!table.has_moved());
+        table.learn(at(1), ip(1), NEW, CLAIM);
+        assert_eq!((table.poll_moved(), table.poll_moved()), (Some((ip(1), NEW)), None));
     }
 
     #[test]

@@ -12,7 +12,7 @@ const ID_BITS: u16 = 0x0fff;
 
 /// The frame without its tag; `None` when it is of another VLAN than the port. Without a VLAN these are untagged frames, and those whose tag
 /// has a priority alone.
-pub(super) fn untagged(vlan: Option<u16>, frame: &mut [u8]) -> Option<&mut [u8]> {
+pub(crate) fn untagged(vlan: Option<u16>, frame: &mut [u8]) -> Option<&mut [u8]> {
     let id = match frame.get(ADDRESSES..ADDRESSES + TAG_LEN)? {
         [a, b, high, low] if [*a, *b] == TAG => Some(u16::from_be_bytes([*high, *low]) & ID_BITS),
         _ => None,
@@ -28,7 +28,7 @@ pub(super) fn untagged(vlan: Option<u16>, frame: &mut [u8]) -> Option<&mut [u8]>
 }
 
 /// Puts a tag on a frame; `false` when there is no room for it.
-pub(super) fn tag(vlan: u16, tx: &mut TxFrame<'_>) -> bool {
+pub(crate) fn tag(vlan: u16, tx: &mut TxFrame<'_>) -> bool {
     let (first, second) = tx.segments();
     let whole = [first, second].concat();
     let Some((addresses, rest)) = whole.split_at_checked(ADDRESSES) else { return false };

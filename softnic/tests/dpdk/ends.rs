@@ -23,8 +23,16 @@ impl Drop for Running {
 }
 
 impl Running {
+    pub(crate) fn start(command: &mut Command) -> Running {
+        Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs"))
+    }
+
     pub(crate) fn kill(mut self) {
         self.0.kill().expect("a child");
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.try_wait().expect("a child").is_some()
     }
 
     /// The exit code and what it wrote.
@@ -99,7 +107,7 @@ impl Ends {
     pub(crate) fn server(&self) -> Running {
         let mut command = (self.softnic[0])();
         command.args(["perf", "--server", "--dev", &self.devices[0], "--port", &self.port]);
-        let mut server = Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("softnic runs"));
+        let mut server = Running::start(&mut command);
         let mut stderr = BufReader::new(server.0.stderr.take().expect("piped"));
         let mut line = String::new();
         stderr.read_line(&mut line).expect("a line");
@@ -112,7 +120,7 @@ impl Ends {
         let mut command = (self.softnic[1])();
         command.arg("perf").args(args);
         command.args(["--dev", &self.devices[1], "--connect", self.host, "--port", &self.port, "--json"]);
-        Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("softnic runs"))
+        Running::start(&mut command)
     }
 
     /// A run, and the client's outcome.

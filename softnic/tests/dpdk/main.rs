@@ -6,6 +6,7 @@ mod ends;
 #[path = "../common/namespaces.rs"]
 mod namespaces;
 mod refusals;
+mod taps;
 mod veths;
 
 use ends::Ends;

@@ -83,3 +83,44 @@ fn a_peer_behind_a_gateway_is_reached_and_so_is_the_kernels_tcp_there() {
         assert_eq!(v["iterations"].as_u64(), Some(100), "{v}");
     }
 }
+
+/// The destination of the last frame of a capture that is still written.
+fn last_destination(path: &std::path::Path) -> Option<Vec<u8>> {
+    let file = std::fs::File::open(path).ok()?;
+    let mut reader = softnic_pcaps::Reader::new(std::io::BufReader::new(file)).ok()?;
+    let mut last = None;
+    // The last one may be half there.
+    while let Ok(Some(frame)) = reader.next_frame() {
+        let is_roce = frame.data.get(12..14) == Some(&[8, 0]) && frame.data.get(36..38) == Some(&4791u16.to_be_bytes());
+        if is_roce && frame.data.get(26..30) == Some(&[10, 78, 0, 2]) {
+            last = Some(frame.data[..6].to_vec());
+        }
+    }
+    last
+}
+
+/// The peer's interface gets another MAC address in the middle of a connection, and its kernel says so to everybody.
+#[test]
+fn a_connection_follows_a_peer_whose_mac_address_changes() {
+    let Some(spaces) = spaces(4200) else { return };
+    let ends = across("moves", &spaces, "dpdk:net_af_packet0,iface=e,ip=10.78.0.2/24");
+    let path = ends.folder.join("capture.pcap");
+    let notify = ["-w", "net.ipv4.conf.e.arp_notify=1"];
+    let done = spaces.inside("a", "sysctl").args(notify).output().is_ok_and(|out| out.status.success());
+    assert!(done, "sysctl {notify:?}");
+    let server = ends.server();
+    let client =
+        ends.client(&["write_lat", "--size", "64", "--duration", "60", "--pcap", path.to_str().expect("UTF-8")]);
+    let until = |mac: Option<&[u8]>| {
+        let start = std::time::Instant::now();
+        while last_destination(&path).is_none_or(|last| mac.is_some_and(|mac| last != mac)) {
+            assert!(start.elapsed() < std::time::Duration::from_secs(50), "frames go elsewhere");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    };
+    until(None);
+    spaces.ip("-n @a link set e address 02:00:00:00:00:77").expect("another address");
+    until(Some(&[2, 0, 0, 0, 0, 0x77]));
+    client.kill();
+    drop(server);
+}

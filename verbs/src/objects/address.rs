@@ -164,6 +164,7 @@ pub(crate) extern "C" fn attach(qp: Pointer<Qp>, gid: &ibv_gid, _lid: u16) -> c_
         qp.ours.qp.attach_multicast(group).map_err(|e| match e {
             MulticastError::Object(e) => e.into(),
             MulticastError::Kernel(_) | MulticastError::Company(_) => Errno(libc::ENODEV),
+            MulticastError::TooMany(_) => Errno(libc::ENOMEM),
         })?;
         qp.groups().insert(group);
         Ok(())

@@ -150,7 +150,8 @@ impl Device {
             DeviceSpec::AfXdp { interface, .. } | DeviceSpec::Shared { interface } => Some(interface),
             // Its first addresses are those of loopback.
             DeviceSpec::Shm(_) => Some("lo"),
-            DeviceSpec::Mem | DeviceSpec::Dgram { .. } | DeviceSpec::Dpdk(_) => None,
+            DeviceSpec::Dpdk(spec) => spec.tap.as_deref(),
+            DeviceSpec::Mem | DeviceSpec::Dgram { .. } => None,
         }
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use softnic_runtime::api::{
-    self, DeviceSpec, Event, EventSink, FallbackReason, FirstData, OpenError, OpenOptions, QpKind, Transport,
+    self, DeviceSpec, Event, EventSink, FallbackReason, FirstData, LineSink, OpenError, OpenOptions, QpKind, Transport,
 };
 use softnic_runtime::forked;
 
@@ -171,7 +171,8 @@ impl Nics {
             let owners = Arc::new(Owners::of(spec));
             let to = Arc::clone(&owners);
             let on_event = Some(EventSink::new(move |event| to.tell(event)));
-            (owners, OpenOptions { on_event, ..options.clone() })
+            let on_notice = Some(LineSink::new(|line| warn(format_args!("{line}"))));
+            (owners, OpenOptions { on_event, on_notice, ..options.clone() })
         };
         let nics = match spec {
             DeviceSpec::Mem => {

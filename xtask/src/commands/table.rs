@@ -68,6 +68,7 @@ pub(super) const EXCEPTIONS: &[(&str, &str)] = &[
     ("192.0.2.", "needs another machine"),
     ("apt-get", "installs something"),
     ("dpdk:net_", "needs the feature dpdk: tests of their own have it"),
+    ("dev dpdk:0000:", "needs a PCI NIC that is DPDK's"),
     ("mlx5_0", "needs a ConnectX"),
     ("pci/", "needs a ConnectX"),
     ("ibv_devinfo", "needs an installed program: rdma-core"),

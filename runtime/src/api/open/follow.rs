@@ -1,12 +1,15 @@
 //! Following what the kernel says of the interface: link, addresses, neighbours.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use softnic_nic::{Nic, transports};
 use softnic_shift::DualNic;
+use softnic_wire::MacAddr;
 use softnic_wire::ethernet;
 use softnic_wire::failover::Side;
 
@@ -14,7 +17,7 @@ use super::{LinkDown, link_mtu_of, mtu_of};
 use crate::api::events::Events;
 use crate::background::Background;
 use crate::engine::Engine;
-use crate::host_network::{Event, HostNetwork, path_mtu};
+use crate::host_network::{Event, HostNetwork, Route, path_mtu};
 use crate::io::{Line, PacketIo};
 use crate::locked::lock;
 
@@ -46,44 +49,7 @@ pub(super) fn start(
 }
 
 /// How often a line is asked that says nothing of itself.
-const LOOK: Duration = Duration::from_millis(50);
-
-/// Starts the thread that asks a line how it is, for a port of the engines.
-pub(super) fn line(
-    mut line: Box<dyn Line>,
-    engines: &[Arc<Engine>],
-    events: &Arc<Events>,
-    link_down: LinkDown,
-    number: usize,
-) -> io::Result<Background> {
-    let mut up = line.look();
-    set_link(engines, events, link_down, number, up);
-    let (engines, events) = (engines.to_vec(), Arc::clone(events));
-    Background::start("softnic-line", move |stop| {
-        while !stop.is_told() {
-            let now = line.look();
-            if now != up {
-                up = now;
-                set_link(&engines, &events, link_down, number, up);
-                if up {
-                    announce(&engines, number);
-                }
-            }
-            stop.wait_on(&[], Some(LOOK));
-        }
-    })
-}
-
-/// A port with a stack of its own tells the others of its addresses: they may know older MAC addresses.
-pub(super) fn announce(engines: &[Arc<Engine>], number: usize) {
-    if let Some(engine) = engines.first().filter(|engine| engine.failure().is_none()) {
-        let mut core = engine.control();
-        let now = core.driver.now();
-        core.driver.stack(number).into_iter().for_each(|stack| stack.neighbours().announce(now));
-        drop(core);
-        engine.wake();
-    }
-}
+pub(super) const LOOK: Duration = Duration::from_millis(50);
 
 /// Starts the thread that asks a line how it is, and does what can be done for it, where nobody wants to know.
 pub(in crate::api) fn keep(mut line: Box<dyn Line>) -> io::Result<Background> {
@@ -116,8 +82,35 @@ fn follow(host: &mut HostNetwork, engines: &[Arc<Engine>], events: &Events, link
                 }
             }
             Event::MtuChanged(mtu) => set_mtu(engines, number, mtu),
-            Event::MacChanged(_) | Event::NeighbourChanged { .. } | Event::RoutesChanged => {}
+            Event::NeighbourChanged { ip, mac: Some(mac) } => redirect(host, engines, number, ip, mac),
+            Event::MacChanged(_) | Event::NeighbourChanged { mac: None, .. } | Event::RoutesChanged => {}
         }
+    }
+}
+
+/// A neighbour has another MAC address: what goes by it goes there.
+fn redirect(host: &mut HostNetwork, engines: &[Arc<Engine>], number: usize, neighbour: IpAddr, mac: MacAddr) {
+    let by_it = |&peer: &IpAddr| match peer == neighbour {
+        true => true,
+        false => matches!(host.route(peer, None), Ok(Route::Out(hop)) if hop.gateway == Some(neighbour)),
+    };
+    let moved: BTreeSet<IpAddr> = peers(engines, number).into_iter().filter(by_it).collect();
+    redirect_all(engines, number, |peer| moved.contains(&peer).then_some(mac));
+}
+
+/// The peers of all queue pairs on a port.
+pub(super) fn peers(engines: &[Arc<Engine>], number: usize) -> BTreeSet<IpAddr> {
+    let mut all = BTreeSet::new();
+    for engine in engines {
+        all.extend(engine.control().nic_of(number).into_iter().flat_map(|nic| nic.peers()));
+    }
+    all
+}
+
+/// Tells all engines where peers are now.
+pub(super) fn redirect_all(engines: &[Arc<Engine>], number: usize, moved: impl Fn(IpAddr) -> Option<MacAddr>) {
+    for engine in engines {
+        engine.control().nic_of(number).into_iter().for_each(|nic| nic.redirect(&moved));
     }
 }
 

@@ -6,9 +6,11 @@ use softnic_nic::ObjectError;
 
 use super::QueuePair;
 use crate::api::company::{CompanyError, Member};
+use crate::api::groups;
 use crate::api::path::Network;
 use crate::host_network::{self, HostNetworkError};
 use crate::locked::lock;
+use crate::stack::TooManyGroups;
 
 /// Why a queue pair cannot hear what is sent to a multicast group.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +21,9 @@ pub enum MulticastError {
     /// The kernel does not join the group.
     #[error(transparent)]
     Kernel(#[from] HostNetworkError),
+    /// The port's stack cannot report the group.
+    #[error(transparent)]
+    TooMany(#[from] TooManyGroups),
     /// The other processes cannot be told.
     #[error(transparent)]
     Company(#[from] CompanyError),
@@ -30,6 +35,8 @@ pub enum MulticastError {
 pub(super) struct Membership {
     /// The kernel is a member, too, where the NIC is on one of its interfaces.
     kernel: Option<host_network::Membership>,
+    /// The port's own stack is, where it has one.
+    own: Option<groups::Membership>,
     /// The other processes behind the port know of it.
     company: Option<Member>,
 }
@@ -44,12 +51,17 @@ impl QueuePair {
         self.0.engine.control().nic().attach_multicast(self.0.qpn, group)?;
         let inner = self.0.pd.inner();
         let membership = match &inner.network {
-            Network::Kernel { host, .. } => lock(host).join(group).map(Some).map_err(MulticastError::from),
-            Network::Here | Network::Own { .. } => Ok(None),
+            Network::Kernel { host, .. } => {
+                lock(host).join(group).map(|kernel| (Some(kernel), None)).map_err(MulticastError::from)
+            }
+            Network::Own { groups: Some(groups), .. } => {
+                groups::Membership::begin(groups).map(|own| (None, Some(own))).map_err(MulticastError::from)
+            }
+            Network::Here | Network::Own { groups: None, .. } => Ok((None, None)),
         };
-        let membership = membership.and_then(|kernel| {
+        let membership = membership.and_then(|(kernel, own)| {
             let company = inner.company.as_ref().map(|company| company.join(group)).transpose()?;
-            Ok(Membership { kernel, company })
+            Ok(Membership { kernel, own, company })
         });
         let membership = membership.inspect_err(|_| {
             // It was attached just now.

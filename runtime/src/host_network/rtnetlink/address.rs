@@ -15,12 +15,25 @@ pub(crate) const IFA_F_DADFAILED: u32 = 0x08;
 pub(crate) const IFA_F_DEPRECATED: u32 = 0x20;
 pub(crate) const IFA_F_TENTATIVE: u32 = 0x40;
 
+/// Used at once, without asking whether somebody else has it.
+#[cfg(feature = "dpdk")]
+const IFA_F_NODAD: u32 = 0x02;
+
 /// Bytes of `struct ifaddrmsg`.
 const LEN: usize = 8;
 
 /// `struct ifaddrmsg` for a question about all addresses.
 pub(crate) fn all_addresses() -> Attributes {
     Attributes::after(&[0; LEN])
+}
+
+/// An address to give to the interface with this number. It is used at once.
+#[cfg(feature = "dpdk")]
+pub(crate) fn new_address(index: u32, ip: IpAddr, prefix: u8) -> Attributes {
+    let family = if ip.is_ipv4() { super::AF_INET } else { super::AF_INET6 };
+    let [a, b, c, d] = index.to_ne_bytes();
+    let of = Attributes::after(&[family, prefix, 0, 0, a, b, c, d]).with_ip(IFA_LOCAL, ip).with_ip(IFA_ADDRESS, ip);
+    if ip.is_ipv4() { of } else { of.with_u32(IFA_FLAGS, IFA_F_NODAD) }
 }
 
 /// An address of an interface.

@@ -4,7 +4,7 @@ use softnic_wire::MacAddr;
 
 use super::attributes::{Attributes, array, read, text_of, u16_at, u32_at, u32_of};
 
-const IFLA_ADDRESS: u16 = 1;
+pub(crate) const IFLA_ADDRESS: u16 = 1;
 pub(crate) const IFLA_IFNAME: u16 = 3;
 pub(crate) const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;

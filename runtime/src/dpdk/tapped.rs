@@ -1,0 +1,317 @@
+//! Queues whose frames that are no RoCE are the kernel's: they go to a tap and come from there.
+//!
+//! A thread has the tap, with a bounded ring from each queue and one to the first. So a queue that is polled makes no system call for the tap,
+//! but where that thread sleeps and is woken: it looks at one ring in memory. What the kernel sends waits in the tap while its ring is full.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFlags, epoll};
+use rustix::io::Errno;
+use softnic_wire::{Error, TxFrame};
+
+use super::tap::Tap;
+use crate::background::{Background, Stop};
+use crate::engine::Io;
+use crate::io::{Line, MAX_FRAME, PacketIo, TakeLocated, sleep_on};
+use crate::memory_wire::{Incoming, Outgoing, direction};
+use crate::stack::vlan;
+use crate::wake::Wake;
+
+/// Frames that may be under way from a queue to the tap, and from the tap to the first queue.
+const UNDER_WAY: usize = 256;
+/// Frames of the kernel's that leave before the NIC has its turn, and frames that the thread moves before it looks the other way.
+const TURN: usize = 16;
+/// Bytes that a frame of the kernel's may have: an MTU that somebody raised.
+const LONGEST: usize = 1 << 16;
+/// How often the line is asked, and how soon to look for room in a ring that was full.
+const LOOK: Duration = Duration::from_millis(50);
+const NO_ROOM: Duration = Duration::from_micros(500);
+
+/// A queue beside a tap.
+pub(crate) struct Tapped {
+    /// Of the first queue. It goes before the queue: its thread asks the device how the line is.
+    kernel: Option<Kernel>,
+    inner: Io,
+    vlan: Option<u16>,
+    to_tap: Outgoing,
+    /// Wakes the thread that has the tap.
+    wake: Arc<Wake>,
+    lost: u64,
+}
+
+/// What the first queue has of the kernel.
+struct Kernel {
+    _thread: Background,
+    frames: Incoming,
+    /// Wakes whoever sleeps on the queue.
+    wake: Arc<Wake>,
+    /// The queue's descriptor and that of the wake, as one.
+    both: OwnedFd,
+    lost: Arc<AtomicU64>,
+    descriptors: Vec<RawFd>,
+}
+
+impl Tapped {
+    /// Joins the queues of a device with a tap. In a VLAN the kernel's frames have its tag on the wire, and none in the tap.
+    pub(crate) fn among(ios: Vec<Io>, tap: Tap, line: Box<dyn Line>, vlan: Option<u16>) -> io::Result<Vec<Io>> {
+        let (to_first, frames) = direction(UNDER_WAY);
+        let [of_thread, of_queue] = [Wake::new()?, Wake::new()?].map(Arc::new);
+        let (outgoing, incoming): (Vec<_>, Vec<_>) = ios.iter().map(|_| direction(UNDER_WAY)).unzip();
+        let lost = Arc::<AtomicU64>::default();
+        let mut kernel = match ios.first() {
+            None => None,
+            Some(first) => {
+                let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+                for fd in [first.readiness()?, of_queue.as_fd().try_clone_to_owned()?] {
+                    // The set keeps to what the descriptor stands for, which its owner has open as long as we live.
+                    epoll::add(&both, &fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+                }
+                let mut descriptors = vec![tap.as_raw_fd(), both.as_raw_fd()];
+                descriptors.extend([&of_thread, &of_queue].map(|wake| wake.as_fd().as_raw_fd()));
+                let carrier = Carrier::new(line);
+                let carrying = Carrying {
+                    tap,
+                    carrier,
+                    from_queues: incoming,
+                    to_first,
+                    wake: Arc::clone(&of_thread),
+                    first: Arc::clone(&of_queue),
+                    lost: Arc::clone(&lost),
+                };
+                let thread = Background::start("softnic-tap", move |stop| carrying.run(stop))?;
+                descriptors.extend(thread.descriptors());
+                Some(Kernel { _thread: thread, frames, wake: of_queue, both, lost, descriptors })
+            }
+        };
+        let tapped = |(inner, to_tap)| {
+            let (kernel, wake) = (kernel.take(), Arc::clone(&of_thread));
+            Box::new(Tapped { kernel, inner, vlan, to_tap, wake, lost: 0 }) as Io
+        };
+        Ok(ios.into_iter().zip(outgoing).map(tapped).collect())
+    }
+
+    /// Sends some of what the kernel has to send.
+    #[inline]
+    fn send_of_kernel(&mut self) -> io::Result<()> {
+        if self.kernel.as_mut().is_none_or(|kernel| kernel.frames.is_empty()) {
+            return Ok(());
+        }
+        self.send_some()
+    }
+
+    #[cold]
+    fn send_some(&mut self) -> io::Result<()> {
+        let Tapped { kernel: Some(kernel), inner, vlan, lost, .. } = self else { return Ok(()) };
+        let mut next = |tx: &mut TxFrame<'_>| {
+            loop {
+                let mut written = false;
+                let mut write = |frame: &mut [u8]| {
+                    written = tx.put_frame(frame).is_ok() && vlan.is_none_or(|vlan| vlan::tag(vlan, tx));
+                };
+                if kernel.frames.take(1, &mut write) == 0 {
+                    return false;
+                }
+                if written {
+                    return true;
+                }
+                // Longer than the device's frames.
+                *lost += 1;
+            }
+        };
+        inner.transmit(TURN, &mut next).map(drop)
+    }
+}
+
+impl PacketIo for Tapped {
+    fn receive(&mut self, limit: usize, take: &mut dyn FnMut(&mut [u8])) -> io::Result<usize> {
+        self.receive_located(limit, &mut |frame, _| take(frame))
+    }
+
+    fn receive_located(&mut self, limit: usize, take: &mut TakeLocated<'_>) -> io::Result<usize> {
+        self.send_of_kernel()?;
+        let Tapped { inner, vlan, to_tap, lost, .. } = self;
+        let mut handed = false;
+        let mut hand_over = |frame: &mut [u8]| {
+            let frame = if vlan.is_some() { vlan::untagged(*vlan, frame) } else { Some(frame) };
+            let Some(frame) = frame else { return };
+            match to_tap.put(frame) {
+                true => handed = true,
+                false => *lost += 1,
+            }
+        };
+        let received = inner.receive_located(limit, &mut |frame, layout| match layout {
+            Err(Error::NotRoce(_)) => hand_over(frame),
+            layout => take(frame, layout),
+        })?;
+        if handed {
+            self.wake.wake_sleeper();
+        }
+        Ok(received)
+    }
+
+    fn transmit(&mut self, limit: usize, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> io::Result<usize> {
+        self.send_of_kernel()?;
+        self.inner.transmit(limit, next)
+    }
+
+    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        if !self.prepare_sleep() {
+            return Ok(());
+        }
+        match &self.kernel {
+            Some(kernel) => sleep_on(kernel.both.as_fd(), PollFlags::IN, timeout, also),
+            None => self.inner.wait(timeout, also),
+        }
+    }
+
+    fn readiness(&self) -> io::Result<OwnedFd> {
+        match &self.kernel {
+            Some(kernel) => kernel.both.try_clone(),
+            None => self.inner.readiness(),
+        }
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        let nothing = self.kernel.as_mut().is_none_or(|kernel| {
+            kernel.wake.prepare_sleep();
+            kernel.frames.is_empty()
+        });
+        self.inner.prepare_sleep() && nothing
+    }
+
+    fn due_in(&self) -> Option<Duration> {
+        self.inner.due_in()
+    }
+
+    fn leaves_in(&self) -> Option<Duration> {
+        self.inner.leaves_in()
+    }
+
+    fn unsent(&self) -> usize {
+        self.inner.unsent()
+    }
+
+    fn lost(&self) -> u64 {
+        let of_thread = self.kernel.as_ref().map_or(0, |kernel| kernel.lost.load(Ordering::Relaxed));
+        self.inner.lost() + self.lost + of_thread
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        let of_kernel = self.kernel.iter().flat_map(|kernel| kernel.descriptors.iter().copied());
+        self.inner.descriptors().into_iter().chain(of_kernel).collect()
+    }
+
+    fn max_frame(&self) -> usize {
+        self.inner.max_frame()
+    }
+}
+
+/// The line, of which the tap tells the kernel.
+struct Carrier {
+    line: Box<dyn Line>,
+    up: bool,
+    next: Instant,
+}
+
+impl Carrier {
+    fn new(line: Box<dyn Line>) -> Carrier {
+        Carrier { line, up: true, next: Instant::now() }
+    }
+
+    /// Asks the line, where that is due.
+    fn look(&mut self, tap: &Tap) {
+        if Instant::now() < self.next {
+            return;
+        }
+        let up = self.line.look();
+        // One that is gone has none; a kernel that is too old for it shows a line that is always up.
+        if up != self.up && tap.set_carrier(up).is_ok() {
+            self.up = up;
+        }
+        self.next = Instant::now() + LOOK;
+    }
+}
+
+/// What the thread has that carries frames between queues and tap.
+struct Carrying {
+    tap: Tap,
+    carrier: Carrier,
+    from_queues: Vec<Incoming>,
+    to_first: Outgoing,
+    wake: Arc<Wake>,
+    first: Arc<Wake>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Carrying {
+    fn run(mut self, stop: &Stop) {
+        let mut room = vec![0; LONGEST].into_boxed_slice();
+        // A frame of the kernel's for which there was no room yet; and whether there will be more.
+        let (mut held, mut gone) = (None, false);
+        while !stop.is_told() {
+            self.carrier.look(&self.tap);
+            let handed = self.to_kernel();
+            let read = !gone && self.from_kernel(&mut room, &mut held, &mut gone);
+            if handed || read {
+                continue;
+            }
+            self.wake.prepare_sleep();
+            if self.from_queues.iter_mut().all(Incoming::is_empty) {
+                let wake = self.wake.as_fd();
+                match (gone, held) {
+                    (true, _) => stop.wait_on(&[wake], Some(LOOK)),
+                    (false, Some(_)) => stop.wait_on(&[wake], Some(NO_ROOM)),
+                    (false, None) => stop.wait_on(&[wake, self.tap.as_fd()], Some(LOOK)),
+                }
+            }
+        }
+    }
+
+    /// Hands the kernel frames that came in; whether there were any.
+    fn to_kernel(&mut self) -> bool {
+        let mut any = false;
+        for queue in &mut self.from_queues {
+            any |= queue.take(TURN, &mut |frame| {
+                // An interface that is down takes none.
+                if self.tap.write(frame).is_err() {
+                    self.lost.fetch_add(1, Ordering::Relaxed);
+                }
+            }) > 0;
+        }
+        any
+    }
+
+    /// Takes frames that the kernel sends, as long as there is room for them; whether there were any.
+    fn from_kernel(&mut self, room: &mut [u8], held: &mut Option<usize>, gone: &mut bool) -> bool {
+        let mut any = false;
+        for _ in 0..TURN {
+            let len = match held.take() {
+                Some(len) => len,
+                None => match self.tap.read(room) {
+                    Ok(len) => len,
+                    Err(Errno::AGAIN | Errno::INTR) => break,
+                    // The interface was deleted, which whoever follows it hears, too.
+                    Err(_) => {
+                        *gone = true;
+                        break;
+                    }
+                },
+            };
+            if len > MAX_FRAME {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+            } else if !self.to_first.put(&room[..len]) {
+                *held = Some(len);
+                break;
+            }
+            any = true;
+        }
+        if any {
+            self.first.wake_sleeper();
+        }
+        any
+    }
+}
