@@ -278,7 +278,9 @@ impl Parts {
             }
             DeviceSpec::Shared { interface } => Parts::shared(interface, options)?,
             DeviceSpec::Shm(spec) => Parts::shm(spec)?,
-            DeviceSpec::Dpdk(spec) => Parts::dpdk(spec, options)?,
+            DeviceSpec::Dpdk(spec) => {
+                Parts::dpdk(spec, device.queues_beside(spec.queues, options.queues)?.unwrap_or(1))?
+            }
             DeviceSpec::Dgram { spec, own } => {
                 if own.addresses.is_empty() {
                     return Err(OpenError::NoAddress(device.to_string()));

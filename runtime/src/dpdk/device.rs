@@ -45,7 +45,7 @@ pub(crate) struct Dpdk {
 
 impl Dpdk {
     /// Opens a device, with its queues.
-    pub(crate) fn open(spec: &DpdkSpec, queues: Option<u32>) -> Result<(Arc<Dpdk>, Vec<Queue>), DpdkError> {
+    pub(crate) fn open(spec: &DpdkSpec, queues: u32) -> Result<(Arc<Dpdk>, Vec<Queue>), DpdkError> {
         check_pci(spec)?;
         let needed = MAX_FRAME;
         check_buffers(spec, needed)?;
@@ -57,7 +57,7 @@ impl Dpdk {
         }
         let device = spec.to_string();
         let failed = |error| DpdkError::Attach { device: device.clone(), error };
-        let port = Port::attach(&defaults(spec, needed)).map_err(failed)?;
+        let port = Port::attach(&defaults(spec, needed, queues)).map_err(failed)?;
         let opened = Dpdk::configure(spec, port, memory, queues);
         let device = opened?;
         let count = device.pools.len() as u16;
@@ -66,13 +66,12 @@ impl Dpdk {
         Ok((device, queues))
     }
 
-    fn configure(spec: &DpdkSpec, port: Port, memory: Memory, queues: Option<u32>) -> Result<Dpdk, DpdkError> {
+    fn configure(spec: &DpdkSpec, port: Port, memory: Memory, wanted: u32) -> Result<Dpdk, DpdkError> {
         let failed = |error| DpdkError::Attach { device: spec.to_string(), error };
         let close = |port: &Port| {
             let _ = port.close(spec.is_memif());
         };
         let info = port.info().inspect_err(|_| close(&port)).map_err(failed)?;
-        let wanted = spec.queues.or(queues).unwrap_or(1);
         if wanted > u32::from(info.max_queues) {
             close(&port);
             return Err(DpdkError::Queues { device: spec.to_string(), theirs: info.max_queues, wanted });
@@ -85,8 +84,7 @@ impl Dpdk {
         let pool = |_| Pool::new(&format!("softnic-{}", POOLS.fetch_add(1, Ordering::Relaxed)), count, room);
         let pools =
             (0..queues).map(pool).collect::<Result<Vec<_>, _>>().inspect_err(|_| close(&port)).map_err(failed)?;
-        let setup =
-            PortSetup { queues, rx_slots: SLOTS, tx_slots: SLOTS, mtu, room, interrupts: u8::from(info.is_pci()) };
+        let setup = PortSetup { queues, rx_slots: SLOTS, tx_slots: SLOTS, mtu, interrupts: u8::from(info.is_pci()) };
         let mut interrupts = info.is_pci();
         let start = Instant::now();
         let mut opened = port.open(&setup, &pools);
@@ -265,7 +263,7 @@ fn check_options(spec: &DpdkSpec) -> Result<(), DpdkError> {
 }
 
 /// DPDK's own words, with those that softnic needs and that were left out.
-fn defaults(spec: &DpdkSpec, needed: usize) -> String {
+fn defaults(spec: &DpdkSpec, needed: usize, queues: u32) -> String {
     let mut words = spec.devargs.clone();
     let size = needed.next_power_of_two();
     let missing: &[(&str, String)] = match spec.virtual_driver() {
@@ -274,11 +272,11 @@ fn defaults(spec: &DpdkSpec, needed: usize) -> String {
             ("framesz", size.to_string()),
             ("blocksz", size.to_string()),
             ("framecnt", "512".into()),
-            ("qpairs", spec.queues.unwrap_or(1).to_string()),
+            ("qpairs", queues.to_string()),
         ],
-        Some("net_af_xdp") => &[("queue_count", spec.queues.unwrap_or(1).to_string())],
-        Some("net_virtio_user") => &[("queues", spec.queues.unwrap_or(1).to_string())],
-        Some("net_vhost") => &[("queues", spec.queues.unwrap_or(1).to_string())],
+        Some("net_af_xdp") => &[("queue_count", queues.to_string())],
+        Some("net_virtio_user") => &[("queues", queues.to_string())],
+        Some("net_vhost") => &[("queues", queues.to_string())],
         _ => &[],
     };
     for (key, value) in missing.iter().filter(|(key, _)| spec.option(key).is_none()) {

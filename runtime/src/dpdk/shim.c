@@ -37,7 +37,6 @@ struct port_info {
 struct port_setup {
     uint16_t queues, rx_slots, tx_slots;
     uint16_t mtu; /* 0: as it is */
-    uint16_t room;
     uint8_t interrupts;
 };
 

@@ -81,7 +81,6 @@ pub(super) struct PortSetup {
     pub(super) tx_slots: u16,
     /// 0: as it is.
     pub(super) mtu: u16,
-    pub(super) room: u16,
     pub(super) interrupts: u8,
 }
 

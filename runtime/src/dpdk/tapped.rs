@@ -254,8 +254,8 @@ impl Carrying {
         let (mut held, mut gone) = (None, false);
         while !stop.is_told() {
             self.carrier.look(&self.tap);
-            let handed = self.to_kernel();
-            let read = !gone && self.from_kernel(&mut room, &mut held, &mut gone);
+            let handed = self.deliver();
+            let read = !gone && self.fetch(&mut room, &mut held, &mut gone);
             if handed || read {
                 continue;
             }
@@ -272,7 +272,7 @@ impl Carrying {
     }
 
     /// Hands the kernel frames that came in; whether there were any.
-    fn to_kernel(&mut self) -> bool {
+    fn deliver(&mut self) -> bool {
         let mut any = false;
         for queue in &mut self.from_queues {
             any |= queue.take(TURN, &mut |frame| {
@@ -286,7 +286,7 @@ impl Carrying {
     }
 
     /// Takes frames that the kernel sends, as long as there is room for them; whether there were any.
-    fn from_kernel(&mut self, room: &mut [u8], held: &mut Option<usize>, gone: &mut bool) -> bool {
+    fn fetch(&mut self, room: &mut [u8], held: &mut Option<usize>, gone: &mut bool) -> bool {
         let mut any = false;
         for _ in 0..TURN {
             let len = match held.take() {

@@ -5,6 +5,7 @@
 mod ends;
 #[path = "../common/namespaces.rs"]
 mod namespaces;
+mod programs;
 mod refusals;
 mod taps;
 mod veths;
@@ -52,6 +53,23 @@ fn connections_live_through_loss_on_a_memif() {
     let v =
         Ends::memif("loss").run(&["write_bw", "--size", "64K", "--iters", "200", "--verify", "--fault", "loss=1e-2"]);
     assert!(v["counters"]["retransmitted_packets"].as_u64().is_some_and(|n| n > 0), "{v}");
+}
+
+#[test]
+fn a_thousand_queue_pairs_share_a_memif() {
+    let v = Ends::memif("thousand").run(&["write_bw", "--qps", "1000", "--size", "4K", "--iters", "5000", "--verify"]);
+    assert_eq!((v["qps"].as_u64(), v["iterations"].as_u64()), (Some(1000), Some(5000)), "{v}");
+}
+
+#[test]
+fn queue_pairs_are_spread_over_the_queues_of_a_memif() {
+    let mut ends = Ends::memif("queues");
+    // Said in the name of one device, and beside the other.
+    ends.devices[0] += ",queues=2";
+    for op in ["write_bw", "read_bw", "send_bw"] {
+        let v = ends.run(&[op, "--qps", "8", "--size", "64K", "--iters", "400", "--verify", "--queues", "2"]);
+        assert_eq!(v["iterations"].as_u64(), Some(400), "{v}");
+    }
 }
 
 #[test]

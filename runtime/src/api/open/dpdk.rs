@@ -1,16 +1,16 @@
 //! A NIC on a device that DPDK drives.
 
-use super::{OpenError, OpenOptions, Parts};
+use super::{OpenError, Parts};
 use crate::dpdk::DpdkSpec;
 
 impl Parts {
     #[cfg(not(feature = "dpdk"))]
-    pub(super) fn dpdk(spec: &DpdkSpec, _options: &OpenOptions) -> Result<Parts, OpenError> {
+    pub(super) fn dpdk(spec: &DpdkSpec, _queues: u32) -> Result<Parts, OpenError> {
         Err(crate::dpdk::DpdkError::NotBuilt(spec.to_string()).into())
     }
 
     #[cfg(feature = "dpdk")]
-    pub(super) fn dpdk(spec: &DpdkSpec, options: &OpenOptions) -> Result<Parts, OpenError> {
+    pub(super) fn dpdk(spec: &DpdkSpec, queues: u32) -> Result<Parts, OpenError> {
         use super::{Neighbourhood, OwnStack, USUAL_RATE, link_mtu_of, mtu_of};
         use crate::dpdk::{Dpdk, DpdkLine};
         use crate::engine::Io;
@@ -18,7 +18,7 @@ impl Parts {
         use softnic_nic::Port;
 
         spec.check()?;
-        let (device, queues) = Dpdk::open(spec, options.queues)?;
+        let (device, queues) = Dpdk::open(spec, queues)?;
         let longest = queues.iter().map(PacketIo::max_frame).min().unwrap_or_default();
         let mtu = mtu_of(longest).ok_or(OpenError::TooShort(longest))?;
         let line = Box::new(DpdkLine::new(&device, spec));
