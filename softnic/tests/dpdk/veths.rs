@@ -61,8 +61,8 @@ fn a_peer_behind_a_gateway_is_reached_and_so_is_the_kernels_tcp_there() {
         "-n @r address add 10.78.2.254/24 dev b",
         "-n @a link set e up",
         "-n @b link set e up",
-        "-n @r link set a up",
-        "-n @r link set b up",
+        "-n @r link set dev a up",
+        "-n @r link set dev b up",
         "-n @a route add 10.78.2.0/24 via 10.78.1.254",
     ];
     let Some(spaces) = Namespaces::new(&["a", "r", "b"], &commands).map(Rc::new) else { return };
