@@ -30,14 +30,14 @@ use super::path::{Network, Surroundings, Wire};
 use crate::background::{Background, Stop};
 use crate::engine::Engine;
 use crate::failover::kv::Kv;
-use crate::failover::list::{Control, List, Shadow};
+use crate::failover::list::{Control, Shadow};
 use crate::locked::lock;
 
 /// How soon to look again for what could not be done: a path whose next hop has not answered, a key that another region has.
 const LOOK: Duration = Duration::from_micros(500);
 /// How long the thread looks by itself after there was something to do. Verbs come in rows, and none of them is to pay for waking it: it would
 /// take the processor from whoever woke it, and the engine's lock.
-const ATTENTIVE: Duration = Duration::from_secs(1);
+const ATTENTIVE: Duration = Duration::from_millis(100);
 
 /// What a NIC with a backup has beside its engines.
 pub(crate) struct Failover {
@@ -127,7 +127,7 @@ impl Service {
                 // Before the look: what comes after it wakes.
                 control.wake.prepare_sleep();
             }
-            let any = self.replay();
+            let any = self.replay(now);
             // Engines have other things to do than to be asked.
             let busy = self.control.asked.swap(false, Ordering::AcqRel) && self.attend();
             self.find_paths();
@@ -142,10 +142,13 @@ impl Service {
         }
     }
 
-    /// Does what is in the list; whether there was anything.
-    fn replay(&mut self) -> bool {
-        let List { shadows, lines } = std::mem::take(&mut *lock(&self.control.list));
-        let any = !(shadows.is_empty() && lines.is_empty());
+    /// Does what is due of the list; whether there was anything in the list.
+    fn replay(&mut self, now: Instant) -> bool {
+        let (any, shadows, lines) = {
+            let mut list = lock(&self.control.list);
+            let any = !(list.shadows.is_empty() && list.lines.is_empty());
+            (any, list.take_due(now), std::mem::take(&mut list.lines))
+        };
         for line in lines {
             self.say(&line);
         }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use softnic_nic::Buffer;
 use softnic_nic::transports::memory::{Access, PdId};
@@ -13,6 +14,12 @@ use softnic_wire::Qpn;
 
 use crate::locked::lock;
 use crate::wake::Wake;
+
+/// How long shadows wait for another verb behind theirs. Verbs come in rows; making a shadow takes the engine's lock, for which the next verb
+/// of the row would wait.
+const PAUSE: Duration = Duration::from_millis(2);
+/// How long the oldest shadow waits at most, however many verbs follow.
+const LONGEST: Duration = Duration::from_millis(20);
 
 /// Something of the NIC that the backup is to have, too. What goes is taken from the backup at once, by whoever takes it from the NIC.
 pub(crate) enum Shadow {
@@ -49,8 +56,31 @@ pub(crate) struct Control {
 #[derive(Default)]
 pub(crate) struct List {
     pub(crate) shadows: Vec<Shadow>,
+    /// When the oldest and the newest of the shadows were recorded.
+    recorded: Option<[Instant; 2]>,
     /// Lines of those who must not wait for a terminal.
     pub(crate) lines: Vec<String>,
+}
+
+impl List {
+    /// Records a shadow.
+    fn add(&mut self, now: Instant, shadow: Shadow) {
+        let oldest = self.recorded.map_or(now, |[oldest, _]| oldest);
+        self.recorded = Some([oldest, now]);
+        self.shadows.push(shadow);
+    }
+
+    /// The shadows that can be made now: none while a row of verbs is going on.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Vec<Shadow> {
+        let is_due = |[oldest, newest]: [Instant; 2]| {
+            now.saturating_duration_since(newest) >= PAUSE || now.saturating_duration_since(oldest) >= LONGEST
+        };
+        if !self.recorded.is_none_or(is_due) {
+            return Vec::new();
+        }
+        self.recorded = None;
+        std::mem::take(&mut self.shadows)
+    }
 }
 
 impl Control {
@@ -60,7 +90,7 @@ impl Control {
 
     /// The backup is to have this, too.
     pub(crate) fn record(&self, shadow: Shadow) {
-        lock(&self.list).shadows.push(shadow);
+        lock(&self.list).add(Instant::now(), shadow);
         self.wake.wake_sleeper();
     }
 
@@ -96,5 +126,38 @@ impl LineSink {
 impl fmt::Debug for LineSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LineSink")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shadows_are_made_when_a_row_of_verbs_ends_and_in_a_long_row_at_a_bound() {
+        let start = Instant::now();
+        let mut list = List::default();
+        list.add(start, Shadow::Pd(PdId(1)));
+        let second = start + PAUSE * 9 / 10;
+        list.add(second, Shadow::Pd(PdId(2)));
+        assert_eq!(list.take_due(start + PAUSE * 3 / 2).len(), 0, "the second verb was less than a pause ago");
+        assert_eq!(list.take_due(second + PAUSE).len(), 2);
+        let row = second + PAUSE;
+        for n in 0..=20 {
+            let now = row + LONGEST / 20 * n;
+            list.add(now, Shadow::Pd(PdId(3)));
+            let made = list.take_due(now).len();
+            assert_eq!(made, if n == 20 { 21 } else { 0 }, "verb {n} of the row");
+        }
+    }
+
+    #[test]
+    fn a_shadow_that_could_not_be_made_is_tried_again_without_a_pause() {
+        let start = Instant::now();
+        let mut list = List::default();
+        list.add(start, Shadow::Pd(PdId(1)));
+        let left = list.take_due(start + PAUSE);
+        list.shadows.extend(left);
+        assert_eq!(list.take_due(start + PAUSE).len(), 1);
     }
 }
