@@ -156,6 +156,7 @@ impl RedisStore {
     }
 
     /// Whether the server is reached.
+    #[cfg(test)]
     pub(crate) fn state(&self) -> State {
         lock(&self.shared.inbox).state.clone()
     }

@@ -129,14 +129,40 @@ impl Lookups {
         lines
     }
 
-    /// The line about a refusal of a server that is reached, once for each reason.
+    /// The line about a refusal of a server that is reached, once for each reason. Whether it was reached then the order of the answers says:
+    /// by now the store may be in another state.
     fn refusal(&mut self, why: String) -> Option<String> {
         let known = self.refused.as_ref() == Some(&why);
-        if known || why == TOO_MANY || self.store.state() != State::Connected {
+        if known || why == TOO_MANY || self.lost {
             return None;
         }
         let line = format!("the store {} refuses what connections need for a backup: {why}", self.url);
         self.refused = Some(why);
         Some(line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failover::kv::Kv;
+    use crate::failover::store::tests::server::Server;
+
+    #[test]
+    fn a_question_that_a_lost_store_did_not_answer_is_no_refusal_when_the_store_is_back_already() {
+        let server = Server::start();
+        let Ok(Kv::Redis(url)) = format!("redis://127.0.0.1:{}", server.port).parse() else { panic!() };
+        let mut lookups = Lookups::start(&url, &Control::new(None).unwrap()).unwrap();
+        while lookups.store.state() != State::Connected {
+            std::thread::yield_now();
+        }
+        let why = || String::from("WRONGPASS");
+        let unanswered = Answer::Unavailable { request: store::Request::Get(7), why: why() };
+        *lock(&lookups.answers) = vec![Answer::State(State::Unreachable(why())), unanswered.clone()];
+        let lines = lookups.tell(&[]);
+        assert!(lines.len() == 1 && lines[0].contains("is not reached"), "{lines:?}");
+        *lock(&lookups.answers) = vec![Answer::State(State::Connected), unanswered];
+        let lines = lookups.tell(&[]);
+        assert!(lines[0].contains("reached again") && lines[1].contains("refuses"), "{lines:?}");
     }
 }
