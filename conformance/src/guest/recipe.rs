@@ -59,6 +59,7 @@ pub(crate) const NICS: Recipe = Recipe {
         "ibverbs-providers",
         "python3",
         "python3-pyverbs",
+        "rdmacm-utils",
         "util-linux",
     ],
     kernel_package: "linux-image-amd64/trixie-backports",

@@ -16,6 +16,7 @@ const VERBOSE: &str = "SOFTNIC_DPDK_LOG";
 /// MiB without huge pages: so many may be used, and are had only when they are. A queue's buffers are 22.
 const LEAST_MEMORY: u32 = 512;
 const OF_EAL: u32 = 128;
+const HUGE_OF_EAL: u32 = 16;
 const MEMORY_OF_QUEUE: u32 = 24;
 
 /// Where buffers lie.
@@ -59,7 +60,7 @@ pub(super) fn start(spec: &DpdkSpec) -> Result<Memory, DpdkError> {
         None => {
             let needed = mib_of(spec);
             match memory {
-                Memory::Huge => check_huge_pages(&spec.to_string(), needed - OF_EAL)?,
+                Memory::Huge => check_huge_pages(&spec.to_string(), needed - OF_EAL + HUGE_OF_EAL)?,
                 Memory::Ordinary if spec.pci().is_some() => check_limit(&spec.to_string(), needed)?,
                 Memory::Ordinary => {}
             }
@@ -93,7 +94,7 @@ fn words(memory: Memory, mib: u32) -> Vec<String> {
             words.extend(["--no-huge", "--iova-mode=va", "-m"].map(Into::into));
             words.push(mib.to_string());
         }
-        Memory::Huge => words.push("--in-memory".into()),
+        Memory::Huge => words.extend(["--in-memory", "--iova-mode=pa"].map(Into::into)),
     }
     let further = env::var(WORDS).unwrap_or_default();
     words.extend(further.split_whitespace().map(Into::into));
