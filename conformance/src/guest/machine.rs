@@ -1,7 +1,7 @@
 //! The guest at work: QEMU as a child process, and the agent in it at the other end of a control port.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,6 +17,8 @@ use super::{Error, failed, interrupted};
 const AGENT: &str = include_str!("agent.py");
 /// What it can do with rxe0.
 const VERBS: &str = include_str!("verbs.py");
+/// QEMU's own socket for commands.
+const MONITOR: &str = "monitor";
 /// It takes seven seconds where nothing else runs; longer than this and it is not coming.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
 /// No command of the agent takes longer, but for what it is told to wait for.
@@ -64,6 +66,8 @@ impl Machine {
 pub(crate) struct Guest {
     qemu: Child,
     control: UnixStream,
+    /// Where QEMU takes commands.
+    monitor: PathBuf,
     /// The file that its kernel and its init print to.
     pub(crate) console: PathBuf,
     received: Vec<u8>,
@@ -111,7 +115,8 @@ impl Guest {
                 return Err(e);
             }
         };
-        let mut guest = Guest { qemu, control, console, received: Vec::new(), boot: Duration::ZERO };
+        let monitor = folder.join(MONITOR);
+        let mut guest = Guest { qemu, control, monitor, console, received: Vec::new(), boot: Duration::ZERO };
         let verbs = if matches!(machine.link, Link::None | Link::Nics { .. }) { "" } else { VERBS };
         let hello = format!("{}\n{verbs}{AGENT}", verbs.len() + AGENT.len());
         guest.control.write_all(hello.as_bytes()).map_err(failed(&socket))?;
@@ -119,6 +124,24 @@ impl Guest {
         guest.answer(BOOT_LIMIT, idle)?;
         guest.boot = begin.elapsed();
         Ok(guest)
+    }
+
+    /// Plugs the cable of the n-th NIC in, or pulls it.
+    pub(crate) fn set_link(&self, nic: usize, up: bool) -> Result<(), Error> {
+        let failed = failed(&self.monitor);
+        let ask = || {
+            let mut monitor = UnixStream::connect(&self.monitor)?;
+            monitor.set_read_timeout(Some(ANSWER_LIMIT))?;
+            let link = json!({"execute": "set_link", "arguments": {"name": format!("wire{nic}"), "up": up}});
+            writeln!(monitor, "{}\n{link}", json!({"execute": "qmp_capabilities"}))?;
+            // A greeting, and an answer to each of the two.
+            BufReader::new(monitor).lines().take(3).collect::<io::Result<Vec<String>>>()
+        };
+        let answers = ask().map_err(failed)?;
+        match answers.last() {
+            Some(last) if answers.len() == 3 && !last.contains("error") => Ok(()),
+            last => Err(Error::Failed(format!("QEMU did not set the link: {last:?}"))),
+        }
     }
 
     /// Gives the agent a command and returns its answer; `idle` is called while it takes its time.
@@ -226,6 +249,7 @@ fn qemu(image: &Image, machine: &Machine, control: &Path, console: &Path, folder
         if *iommu {
             c.args(["-device", "intel-iommu,intremap=on,caching-mode=on,device-iotlb=on"]);
         }
+        c.arg("-qmp").arg(format!("unix:{},server=on,wait=off", folder.join(MONITOR).display()));
         for (n, model) in models.iter().flat_map(|model| [model; 2]).enumerate() {
             c.args(nic(n, model));
         }

@@ -41,6 +41,8 @@ pub(super) fn one_line(text: &str) -> String {
 /// A pair of NICs in a guest.
 pub(super) struct Bench<'a> {
     guest: &'a mut Guest,
+    /// Which pair it is.
+    number: usize,
     /// The driver of both.
     pub(super) driver: &'static str,
     /// The names of their interfaces.
@@ -99,7 +101,7 @@ impl<'a> Bench<'a> {
         let bound = kernel_driver(driver).to_owned();
         let (near_bound, far_bound) = (bound.clone(), bound);
         let (next, verbose, apart) = (1, false, false);
-        Bench { guest, driver, near, far, near_pci, far_pci, near_bound, far_bound, apart, next, verbose }
+        Bench { guest, number: n, driver, near, far, near_pci, far_pci, near_bound, far_bound, apart, next, verbose }
     }
 
     /// The `n`-th pair for DPDK: the near one is DPDK's, and no namespace is needed.
@@ -301,6 +303,14 @@ done"
         );
         let ended = if far { self.far(&script)? } else { self.near(&script)? };
         ended.well().map(drop).map_err(Error::Failed)
+    }
+
+    /// Pulls the near NIC's cable for a while.
+    pub(super) fn pull_near(&mut self, time: Duration) -> Result<(), Error> {
+        let nic = 2 * self.number;
+        self.guest.set_link(nic, false)?;
+        std::thread::sleep(time);
+        self.guest.set_link(nic, true)
     }
 
     /// Lets a program that was started stand still for a while.

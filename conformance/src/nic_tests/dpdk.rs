@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::bench::{Bench, FAR, FAR_V6, NEAR, one_line};
-use super::scenarios::{ADD_RXE, PATIENT, READY, RUNNING, Scenario, expect, failed};
+use super::scenarios::{ADD_RXE, PATIENT, READY, RUNNING, Scenario, expect, failed, progress};
 use crate::guest::Error;
 
 const NONE: &[&str] = &[];
@@ -17,6 +17,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "rxe-client", short: NONE, drivers: IGB, run: rxe_client },
     Scenario { name: "path-mtus", short: NONE, drivers: IGB, run: path_mtus },
     Scenario { name: "killed", short: IGB, drivers: IGB, run: killed },
+    Scenario { name: "link", short: NONE, drivers: IGB, run: link },
     Scenario { name: "queues", short: IGB, drivers: IGB, run: queues },
     Scenario { name: "reliable", short: NONE, drivers: ALL, run: reliable },
     Scenario { name: "unreliable", short: NONE, drivers: ALL, run: unreliable },
@@ -115,6 +116,20 @@ fn killed(bench: &mut Bench<'_>) -> Result<String, Error> {
     perf(bench, "", FAR, "write_bw -n 20").map(|_| "both ends, and two processes on one NIC".into())
 }
 
+/// The cable is pulled in the middle and plugged in again: RC goes on.
+fn link(bench: &mut Bench<'_>) -> Result<String, Error> {
+    bench.bind_far("vfio-pci")?;
+    let (near, served) = (near_device(bench), server(bench, ""));
+    let server = bench.serve(&served, READY)?.map_err(Error::Failed)?;
+    let words =
+        format!("softnic perf write_bw -D 20 -i 0.5 -s 20000 --timeout 18 --verify --connect {FAR} --dev {near}");
+    let client = bench.start_near(&words, RUNNING)?.map_err(Error::Failed)?;
+    let done = bench.pull_near(Duration::from_secs(1)).and_then(|()| progress(bench, client));
+    let (client, served) = (bench.finish(client)?, bench.finish(server)?);
+    done.and_then(|()| client.well().or_else(failed))?;
+    served.well().or_else(failed).map(|_| "without a cable for 1 s".into())
+}
+
 /// What softnic says of a device that it does not open: one line.
 fn refusal(bench: &mut Bench<'_>, before: &str, device: &str, says: &[&str]) -> Result<String, Error> {
     let ended = bench.near(&format!("{before} softnic devinfo --dev {device}"))?;
@@ -146,7 +161,8 @@ fn refused(bench: &mut Bench<'_>) -> Result<String, Error> {
     bench.near(&format!("echo {pci} > /sys/bus/pci/devices/{pci}/driver/unbind"))?;
     let unbound = refusal(bench, "", &near, &["has no driver"])?;
     bench.near(&command(&unbound)?)?;
-    let nobody = "setpriv --reuid 1000 --clear-groups";
+    // By its path: the shell has one of its own, which knows less.
+    let nobody = "/usr/bin/setpriv --reuid 1000 --clear-groups";
     refusal(bench, nobody, &near, &["no permission for /dev/vfio/", "chown"])?;
     bench.must(&format!("chown 1000 /dev/vfio/$(basename \"$(readlink /sys/bus/pci/devices/{pci}/iommu_group)\")"))?;
     refusal(bench, &format!("ulimit -l 64; {nobody}"), &near, &["MiB of locked memory, and 64 KiB are allowed"])?;

@@ -310,7 +310,7 @@ fn meanwhile(
 }
 
 /// Waits for two intervals in a row in which messages were done: the first may have begun before what happened.
-fn progress(bench: &mut Bench<'_>, client: u64) -> Result<(), Error> {
+pub(super) fn progress(bench: &mut Bench<'_>, client: u64) -> Result<(), Error> {
     // begin - end, bytes with their unit, and a rate that is not zero.
     let moves = |line: &str| line.contains(RUNNING) && !line.contains(" 0.000 ");
     bench.hear(client, |text| text.lines().filter(|line| moves(line)).count() >= 2)
