@@ -1,27 +1,29 @@
-//! `cargo xtask nic-tests`: softnic over AF_XDP on drivers of PCI NICs, which QEMU emulates, in a guest with a newer kernel. There are two NICs
+//! `cargo xtask nic-tests`: softnic over AF_XDP and over DPDK on PCI NICs, which QEMU emulates, in a guest with a newer kernel. There are two NICs
 //! of each kind, wired to each other.
 
 mod bench;
+mod dpdk;
 mod scenarios;
 
 use std::time::Instant;
 
 use crate::guest::{self, Error, Guest, Image, Link, Machine, NICS, NO_OFFLOADS};
 use crate::programs;
+use crate::setup;
 use crate::steps::Outcome;
 use crate::tshark::Scratch;
 use bench::Bench;
 use scenarios::{SCENARIOS, Scenario};
 
 /// Memory in MiB: frames of two programs with two queues each, and the programs.
-const MEMORY: u32 = 1024;
+const MEMORY: u32 = 2048;
 /// What is run against Linux Soft-RoCE at the far NIC.
 const PERF_PEER: &str = "tools/perf_peer.py";
 
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Tests whose names, as in igb/rc, hold one of these; without any: those of the short form
+    /// Tests whose names, as in igb/reliable or dpdk/igb/rxe, hold one of these; without any: those of the short form
     filters: Vec<String>,
     /// All of them; several minutes
     #[arg(long, conflicts_with = "filters")]
@@ -64,58 +66,113 @@ pub fn run_short() -> Outcome {
 
 /// The kinds of NICs in the guest: their drivers, in the order of the interfaces, and QEMU's words for them. Without `iommu_platform` the
 /// driver of virtio_net has no zero-copy; with offloads, or without merged buffers, it attaches no program.
-fn models() -> [(&'static str, String); 2] {
-    [("igb", "igb".into()), ("virtio_net", format!("virtio-net-pci,iommu_platform=on,mrg_rxbuf=on,{NO_OFFLOADS}"))]
+fn models() -> [(&'static str, String); 4] {
+    [
+        ("igb", "igb".into()),
+        ("virtio_net", format!("virtio-net-pci,iommu_platform=on,ats=on,mrg_rxbuf=on,{NO_OFFLOADS}")),
+        ("e1000e", "e1000e".into()),
+        ("vmxnet3", "vmxnet3".into()),
+    ]
 }
+
+/// What has the NICs in a group of tests.
+#[derive(Clone, Copy)]
+struct Group {
+    /// What the names of its tests begin with.
+    prefix: &'static str,
+    scenarios: &'static [Scenario],
+    open: for<'a> fn(&'a mut Guest, &'static str, usize) -> Result<Bench<'a>, Error>,
+    before: fn(&mut Bench<'_>) -> Result<(), Error>,
+    close: for<'a> fn(Bench<'a>) -> Result<(), Error>,
+}
+
+const GROUPS: [Group; 2] = [
+    Group {
+        prefix: "",
+        scenarios: SCENARIOS,
+        open: |guest, driver, n| Bench::new(guest, driver, n),
+        before: |bench| bench.set_mtu(scenarios::MTU),
+        close: |bench| bench.end(),
+    },
+    Group {
+        prefix: "dpdk/",
+        scenarios: dpdk::SCENARIOS,
+        open: |guest, driver, n| Bench::for_dpdk(guest, driver, n),
+        before: |_| Ok(()),
+        close: |bench| bench.end_dpdk(),
+    },
+];
 
 fn run_tests(options: &Options) -> Result<(String, Tally), Error> {
     guest::catch_interrupts();
     let image = Image::of(&NICS)?;
     let scratch = Scratch::new("nic-tests").map_err(Error::Failed)?;
-    let softnic = programs::build_one("softnic", &["build", "-p", "softnic", "--locked"]).map_err(Error::Failed)?;
-    let softnic = programs::stripped(&softnic, &scratch.0);
-    let peer = crate::project::root().join(PERF_PEER);
-    let machine = Machine {
-        memory: MEMORY,
-        programs: vec![("usr/bin/softnic".into(), softnic), ("usr/bin/perf_peer.py".into(), peer)],
-        ..Machine::new(Link::Nics(models().map(|(_, model)| model).into()), "", &[], 0)
+    setup::install(&setup::DPDK).map_err(Error::Missing)?;
+    let features = ["build", "--features", "dpdk", "-p", "softnic", "--locked"];
+    let softnic = programs::build_one("softnic", &features).map_err(Error::Failed)?;
+    let mut programs = programs::libraries(&softnic).map_err(Error::Failed)?;
+    programs.push(("usr/bin/softnic".into(), programs::stripped(&softnic, &scratch.0)));
+    programs.push(("usr/bin/perf_peer.py".into(), crate::project::root().join(PERF_PEER)));
+    let chosen = |group: &Group, driver: &'static str| {
+        let chosen = group.scenarios.iter().filter(|s| is_chosen(options, group.prefix, driver, s));
+        chosen.collect::<Vec<_>>()
     };
+    // NICs that no test needs would only take time to boot.
+    let is_needed = |driver| GROUPS.iter().any(|group| !chosen(group, driver).is_empty());
+    let count = models().iter().rposition(|(driver, _)| is_needed(driver)).map_or(0, |last| last + 1);
+    let models: Vec<_> = models().into_iter().take(count).collect();
+    let link = Link::Nics { models: models.iter().map(|(_, model)| model.clone()).collect(), iommu: true };
+    let machine = Machine { memory: MEMORY, programs, ..Machine::new(link, "", &[], 0) };
     println!("nic-tests: booting the guest");
     let mut guest = Guest::boot(&image, &scratch.0, &machine, &mut nap)?;
     let kernel = guest.call(&serde_json::json!({"do": "kernel"}), &mut nap)?;
     println!("nic-tests: Linux {} is up after {:.1} s", kernel.as_str().unwrap_or("?"), guest.boot.as_secs_f64());
     let mut tally = Tally::default();
-    for (n, (driver, _)) in models().into_iter().enumerate() {
-        let chosen: Vec<&Scenario> = SCENARIOS.iter().filter(|s| is_chosen(options, driver, s)).collect();
-        if chosen.is_empty() {
-            continue;
-        }
-        let mut bench = Bench::new(&mut guest, driver, n)?;
-        bench.verbose = options.verbose;
-        for scenario in chosen {
-            let (name, begin) = (format!("{driver}/{}", scenario.name), Instant::now());
-            bench.set_mtu(scenarios::MTU)?;
-            let result = (scenario.run)(&mut bench);
-            let seconds = begin.elapsed().as_secs_f64();
-            match result {
-                Ok(said) => {
-                    println!("  {name} ... ok, {seconds:.1} s{}{said}", if said.is_empty() { "" } else { ": " });
-                    tally.passed += 1;
-                }
-                Err(Error::Failed(why)) => {
-                    println!("  {name} ... FAILED, {seconds:.1} s: {why}");
-                    tally.failed.push(name);
-                }
-                Err(other) => return Err(other),
+    for group in GROUPS {
+        for (n, &(driver, _)) in models.iter().enumerate() {
+            let chosen = chosen(&group, driver);
+            if chosen.is_empty() {
+                continue;
             }
+            let mut bench = (group.open)(&mut guest, driver, n)?;
+            bench.verbose = options.verbose;
+            for scenario in chosen {
+                let name = format!("{}{driver}/{}", group.prefix, scenario.name);
+                run_one(name, scenario, group.before, &mut bench, &mut tally)?;
+            }
+            (group.close)(bench)?;
         }
-        bench.end()?;
     }
     Ok((kernel.as_str().unwrap_or("?").to_owned(), tally))
 }
 
-fn is_chosen(options: &Options, driver: &str, scenario: &Scenario) -> bool {
-    let name = format!("{driver}/{}", scenario.name);
+fn run_one(
+    name: String,
+    scenario: &Scenario,
+    before: fn(&mut Bench<'_>) -> Result<(), Error>,
+    bench: &mut Bench<'_>,
+    tally: &mut Tally,
+) -> Result<(), Error> {
+    let begin = Instant::now();
+    before(bench)?;
+    let result = (scenario.run)(bench);
+    let seconds = begin.elapsed().as_secs_f64();
+    match result {
+        Ok(said) => {
+            println!("  {name} ... ok, {seconds:.1} s{}{said}", if said.is_empty() { "" } else { ": " });
+            tally.passed += 1;
+        }
+        Err(Error::Failed(why)) => {
+            println!("  {name} ... FAILED, {seconds:.1} s: {why}");
+            tally.failed.push(name);
+        }
+        Err(other) => return Err(other),
+    }
+    Ok(())
+}
+
+fn is_chosen(options: &Options, prefix: &str, driver: &str, scenario: &Scenario) -> bool {
+    let name = format!("{prefix}{driver}/{}", scenario.name);
     let asked = match &options.filters[..] {
         [] => options.all || scenario.short.contains(&driver),
         filters => filters.iter().any(|filter| name.contains(filter)),

@@ -35,6 +35,20 @@ pub fn build_one(name: &str, words: &[&str]) -> Result<PathBuf, String> {
     build(words)?.remove(name).ok_or_else(|| format!("cargo does not say where it put {name}"))
 }
 
+/// The libraries that a program needs beside those of every program, with their names in a guest of the same suite: what `ldd` says.
+pub(crate) fn libraries(program: &Path) -> Result<Vec<(String, PathBuf)>, String> {
+    const USUAL: [&str; 4] = ["libc.so", "libm.so", "libgcc_s.so", "ld-linux"];
+    let output = command(&["ldd"]).arg(program).output().map_err(|e| format!("`ldd` cannot be started: {e}"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let of_line = |line: &str| {
+        let (name, path) = line.trim().split_once(" => ")?;
+        let path = PathBuf::from(path.split(" (").next()?);
+        let is_usual = USUAL.iter().any(|usual| name.starts_with(usual));
+        (!is_usual && path.is_absolute()).then(|| (format!("usr/lib/x86_64-linux-gnu/{name}"), path))
+    };
+    Ok(text.lines().filter_map(of_line).collect())
+}
+
 /// The program without what only a debugger reads, which would fill a guest's memory; as it is where there is no `strip`.
 pub(crate) fn stripped(program: &Path, folder: &Path) -> PathBuf {
     let small = folder.join(program.file_name().unwrap_or_default());

@@ -3,6 +3,8 @@
 /// With their bits.
 const NEEDED: [(&str, u32); 3] = [("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 13), ("CAP_BPF", 39)];
 const SYS_ADMIN: u32 = 21;
+#[cfg(feature = "dpdk")]
+const IPC_LOCK: u32 = 14;
 
 /// Those that AF_XDP needs and this process has not in its effective set.
 pub fn missing_for_afxdp() -> Vec<&'static str> {
@@ -10,15 +12,24 @@ pub fn missing_for_afxdp() -> Vec<&'static str> {
     missing_of(&status)
 }
 
+fn effective_of(status: &str) -> Option<u64> {
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(effective.trim(), 16).ok()
+}
+
 fn missing_of(status: &str) -> Vec<&'static str> {
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let Some(effective) = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()) else {
-        return Vec::new();
-    };
+    let Some(effective) = effective_of(status) else { return Vec::new() };
     let has = |bit: u32| effective >> bit & 1 == 1;
     // As the kernel has it, who may administer the system may load programs.
     let lacks = |(name, bit): &(&'static str, u32)| !(has(*bit) || *name == "CAP_BPF" && has(SYS_ADMIN));
     NEEDED.iter().filter(|needed| lacks(needed)).map(|(name, _)| *name).collect()
+}
+
+/// Whether this process may lock more memory than its limit: CAP_IPC_LOCK.
+#[cfg(feature = "dpdk")]
+pub(crate) fn may_lock_memory() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    effective_of(&status).is_some_and(|set| set >> IPC_LOCK & 1 == 1)
 }
 
 /// What is wrong with the capabilities of a process that was refused something, and what to do.

@@ -12,6 +12,8 @@ mod inventory;
 #[cfg(feature = "dpdk")]
 mod nap;
 #[cfg(feature = "dpdk")]
+mod pci;
+#[cfg(feature = "dpdk")]
 mod queue;
 mod spec;
 #[cfg(feature = "dpdk")]

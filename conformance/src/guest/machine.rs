@@ -1,7 +1,7 @@
 //! The guest at work: QEMU as a child process, and the agent in it at the other end of a control port.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,6 +17,8 @@ use super::{Error, failed, interrupted};
 const AGENT: &str = include_str!("agent.py");
 /// What it can do with rxe0.
 const VERBS: &str = include_str!("verbs.py");
+/// QEMU's own socket for commands.
+const MONITOR: &str = "monitor";
 /// It takes seven seconds where nothing else runs; longer than this and it is not coming.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
 /// No command of the agent takes longer, but for what it is told to wait for.
@@ -34,8 +36,9 @@ pub(crate) enum Link {
     Tap { namespace: String, tap: String },
     /// Nothing: the guest has no network device, and no rxe0.
     None,
-    /// PCI NICs of these models, in QEMU's words: two of each, wired to each other. They have neither addresses nor rxe0.
-    Nics(Vec<String>),
+    /// PCI NICs of these models, in QEMU's words: two of each, wired to each other. They have neither addresses nor rxe0. With an IOMMU the
+    /// kernel's own drivers do without: only what is given to vfio is behind it.
+    Nics { models: Vec<String>, iommu: bool },
 }
 
 /// What a guest is made with.
@@ -63,6 +66,8 @@ impl Machine {
 pub(crate) struct Guest {
     qemu: Child,
     control: UnixStream,
+    /// Where QEMU takes commands.
+    monitor: PathBuf,
     /// The file that its kernel and its init print to.
     pub(crate) console: PathBuf,
     received: Vec<u8>,
@@ -110,14 +115,33 @@ impl Guest {
                 return Err(e);
             }
         };
-        let mut guest = Guest { qemu, control, console, received: Vec::new(), boot: Duration::ZERO };
-        let verbs = if matches!(machine.link, Link::None | Link::Nics(_)) { "" } else { VERBS };
+        let monitor = folder.join(MONITOR);
+        let mut guest = Guest { qemu, control, monitor, console, received: Vec::new(), boot: Duration::ZERO };
+        let verbs = if matches!(machine.link, Link::None | Link::Nics { .. }) { "" } else { VERBS };
         let hello = format!("{}\n{verbs}{AGENT}", verbs.len() + AGENT.len());
         guest.control.write_all(hello.as_bytes()).map_err(failed(&socket))?;
         guest.control.set_nonblocking(true).map_err(failed(&socket))?;
         guest.answer(BOOT_LIMIT, idle)?;
         guest.boot = begin.elapsed();
         Ok(guest)
+    }
+
+    /// Plugs the cable of the n-th NIC in, or pulls it.
+    pub(crate) fn set_link(&self, nic: usize, up: bool) -> Result<(), Error> {
+        let failed = failed(&self.monitor);
+        let ask = || {
+            let mut monitor = UnixStream::connect(&self.monitor)?;
+            monitor.set_read_timeout(Some(ANSWER_LIMIT))?;
+            let link = json!({"execute": "set_link", "arguments": {"name": format!("wire{nic}"), "up": up}});
+            writeln!(monitor, "{}\n{link}", json!({"execute": "qmp_capabilities"}))?;
+            // A greeting, and an answer to each of the two.
+            BufReader::new(monitor).lines().take(3).collect::<io::Result<Vec<String>>>()
+        };
+        let answers = ask().map_err(failed)?;
+        match answers.last() {
+            Some(last) if answers.len() == 3 && !last.contains("error") => Ok(()),
+            last => Err(Error::Failed(format!("QEMU did not set the link: {last:?}"))),
+        }
     }
 
     /// Gives the agent a command and returns its answer; `idle` is called while it takes its time.
@@ -187,7 +211,13 @@ fn last_line(file: &Path) -> String {
 fn qemu(image: &Image, machine: &Machine, control: &Path, console: &Path, folder: &Path) -> Result<Child, Error> {
     let tree = image.host_tree();
     let Machine { mac, addresses, mtu, memory, .. } = machine;
-    let options = format!("softnic.mtu={mtu} softnic.ip={}", addresses.join(","));
+    // Memory of vfio is locked page by page, which takes an emulated machine seconds where pages are small.
+    let of_nics = match machine.link {
+        Link::Nics { iommu: true, .. } => "transparent_hugepage_shmem=always intel_iommu=on iommu=pt",
+        Link::Nics { .. } => "transparent_hugepage_shmem=always",
+        _ => "",
+    };
+    let options = format!("softnic.mtu={mtu} softnic.ip={} {of_nics}", addresses.join(","));
     let quick = "mitigations=off audit=0 selinux=0 apparmor=0 cryptomgr.notests nokaslr tsc=reliable no_timer_check";
     let mut c = tree.command("usr/bin/qemu-system-x86_64")?;
     if let Link::Tap { namespace, .. } = &machine.link {
@@ -200,7 +230,7 @@ fn qemu(image: &Image, machine: &Machine, control: &Path, console: &Path, folder
     c.env("QEMU_MODULE_DIR", tree.path("usr/lib/x86_64-linux-gnu/qemu"));
     let (model, processors) = match machine.link {
         // Each igb needs a PCI Express port, and has a queue for each processor.
-        Link::Nics(_) => ("q35", "2"),
+        Link::Nics { .. } => ("q35", "2"),
         // With one possible processor QEMU leaves out the guest's memory barriers, and virtio loses a kick sooner or later.
         _ => ("pc", "1,maxcpus=2"),
     };
@@ -215,9 +245,13 @@ fn qemu(image: &Image, machine: &Machine, control: &Path, console: &Path, folder
             format!("virtio-net-pci,netdev=wire,mac={mac},host_mtu={mtu},romfile=,mrg_rxbuf=off,{NO_OFFLOADS}");
         c.args(["-netdev", &netdev.to_string(), "-device", &device]);
     }
-    if let Link::Nics(models) = &machine.link {
+    if let Link::Nics { models, iommu } = &machine.link {
+        if *iommu {
+            c.args(["-device", "intel-iommu,intremap=on,caching-mode=on,device-iotlb=on"]);
+        }
+        c.arg("-qmp").arg(format!("unix:{},server=on,wait=off", folder.join(MONITOR).display()));
         for (n, model) in models.iter().flat_map(|model| [model; 2]).enumerate() {
-            c.args(nic(n, model, folder));
+            c.args(nic(n, model));
         }
     }
     c.args(["-device", "virtio-rng-pci", "-device", "virtio-serial-pci"]);
@@ -230,13 +264,13 @@ fn qemu(image: &Image, machine: &Machine, control: &Path, console: &Path, folder
     c.spawn().map_err(|e: io::Error| Error::Failed(format!("QEMU cannot be started: {e}")))
 }
 
-/// The n-th NIC, in QEMU's words; each is wired to its neighbour.
-fn nic(n: usize, model: &str, folder: &Path) -> [String; 6] {
-    let unix = |n: usize| json!({"type": "unix", "path": folder.join(format!("nic{n}"))});
-    let wire = json!({"type": "dgram", "id": format!("wire{n}"), "local": unix(n), "remote": unix(n ^ 1)});
+/// The n-th NIC, in QEMU's words; each is wired to its neighbour, by a hub: sockets would have QEMU spin in their place, and the guest stand
+/// still, as soon as one of the NICs is sent frames while nobody has it open.
+fn nic(n: usize, model: &str) -> [String; 6] {
+    let wire = format!("hubport,id=wire{n},hubid={}", n / 2);
     let port = format!("pcie-root-port,id=port{n},chassis={}", n + 1);
     let nic = format!("{model},netdev=wire{n},bus=port{n},mac=02:00:00:37:00:{:02x},romfile=", n + 1);
-    ["-netdev", &wire.to_string(), "-device", &port, "-device", &nic].map(str::to_owned)
+    ["-netdev", &wire, "-device", &port, "-device", &nic].map(str::to_owned)
 }
 
 /// The link in QEMU's words.
@@ -249,6 +283,6 @@ fn netdev(link: &Link) -> Option<Value> {
         Link::Tap { tap, .. } => Some(json!({
             "type": "tap", "id": "wire", "ifname": tap, "script": "no", "downscript": "no", "vhost": false,
         })),
-        Link::None | Link::Nics(_) => None,
+        Link::None | Link::Nics { .. } => None,
     }
 }

@@ -41,14 +41,44 @@ pub(super) fn one_line(text: &str) -> String {
 /// A pair of NICs in a guest.
 pub(super) struct Bench<'a> {
     guest: &'a mut Guest,
+    /// Which pair it is.
+    number: usize,
     /// The driver of both.
     pub(super) driver: &'static str,
-    /// Their names.
+    /// The names of their interfaces.
     pub(super) near: String,
     pub(super) far: String,
+    /// Where they are on the PCI bus, and the drivers that have them now.
+    pub(super) near_pci: String,
+    pub(super) far_pci: String,
+    near_bound: String,
+    far_bound: String,
+    /// Whether the far one is in a namespace of its own.
+    apart: bool,
     next: u64,
     /// Whether to show what programs print.
     pub(super) verbose: bool,
+}
+
+/// Where the n-th NIC is: each is alone behind a port of its own, and the ports come first.
+fn pci_address(n: usize) -> String {
+    format!("0000:{:02x}:00.0", n + 1)
+}
+
+/// The kernel's driver on the PCI bus: that of virtio has the network's on top of it.
+fn kernel_driver(driver: &str) -> &str {
+    if driver == "virtio_net" { "virtio-pci" } else { driver }
+}
+
+/// A script that gives a device to a driver.
+fn bind(address: &str, driver: &str) -> String {
+    let device = format!("/sys/bus/pci/devices/{address}");
+    format!(
+        "echo {driver} > {device}/driver_override
+[ -e {device}/driver ] && echo {address} > {device}/driver/unbind
+echo {address} > /sys/bus/pci/drivers_probe
+[ -e /sys/bus/pci/drivers/{driver}/{address} ]"
+    )
 }
 
 /// The end of a script that waits for the carrier of a NIC.
@@ -65,10 +95,80 @@ fn nap() -> Result<(), Error> {
 }
 
 impl<'a> Bench<'a> {
+    fn of_pair(guest: &'a mut Guest, driver: &'static str, n: usize) -> Bench<'a> {
+        let [near, far] = [2 * n, 2 * n + 1].map(|n| format!("eth{n}"));
+        let [near_pci, far_pci] = [2 * n, 2 * n + 1].map(pci_address);
+        let bound = kernel_driver(driver).to_owned();
+        let (near_bound, far_bound) = (bound.clone(), bound);
+        let (next, verbose, apart) = (1, false, false);
+        Bench { guest, number: n, driver, near, far, near_pci, far_pci, near_bound, far_bound, apart, next, verbose }
+    }
+
+    /// The `n`-th pair for DPDK: the near one is DPDK's, and no namespace is needed.
+    pub(super) fn for_dpdk(guest: &'a mut Guest, driver: &'static str, n: usize) -> Result<Bench<'a>, Error> {
+        let mut bench = Bench::of_pair(guest, driver, n);
+        bench.bind_near("vfio-pci")?;
+        Ok(bench)
+    }
+
+    /// Gives the near NIC to another driver.
+    pub(super) fn bind_near(&mut self, driver: &str) -> Result<(), Error> {
+        if self.near_bound != driver {
+            self.must(&bind(&self.near_pci, driver))?;
+            self.near_bound = driver.into();
+        }
+        Ok(())
+    }
+
+    /// A test has given the near NIC to vfio.
+    pub(super) fn note_bound_near(&mut self) {
+        self.near_bound = "vfio-pci".into();
+    }
+
+    /// Gives the far NIC to another driver. The kernel's has addresses, and the MTU that path MTU 4096 needs.
+    pub(super) fn bind_far(&mut self, driver: &str) -> Result<(), Error> {
+        let is_ready = driver == "vfio-pci" || self.far_addressed();
+        if self.far_bound != driver {
+            self.must(&bind(&self.far_pci, driver))?;
+            self.far_bound = driver.into();
+        } else if is_ready {
+            return Ok(());
+        }
+        if driver != "vfio-pci" {
+            // Interfaces are named in the order in which they come.
+            let name = self.must(&format!("ls /sys/bus/pci/devices/{}/net", self.far_pci))?;
+            self.far = name.trim().into();
+            let script = format!(
+                "set -e; far={}; for a in accept_dad accept_ra; do echo 0 > /proc/sys/net/ipv6/conf/$far/$a; done
+/bin/ip link set $far mtu 4200 up; /bin/ip address replace 10.37.0.2/24 dev $far
+/bin/ip address replace fd37::2/64 dev $far nodad\n{}",
+                self.far,
+                carrier("$far")
+            );
+            self.must(&script)?;
+        }
+        Ok(())
+    }
+
+    fn far_addressed(&mut self) -> bool {
+        let shown = self.near(&format!("/bin/ip address show dev {}", self.far));
+        shown.is_ok_and(|shown| shown.text.contains(FAR))
+    }
+
+    /// Gives both back to the kernel's driver, the near one first: interfaces are named in the order in which they come.
+    pub(super) fn end_dpdk(mut self) -> Result<(), Error> {
+        let driver = kernel_driver(self.driver);
+        if self.far_bound == driver {
+            self.must(&bind(&self.far_pci, "vfio-pci"))?;
+        }
+        self.must(&bind(&self.near_pci.clone(), driver))?;
+        self.must(&bind(&self.far_pci.clone(), driver)).map(drop)
+    }
+
     /// The `n`-th pair, with its addresses; both are up.
     pub(super) fn new(guest: &'a mut Guest, driver: &'static str, n: usize) -> Result<Bench<'a>, Error> {
-        let (near, far) = (format!("eth{}", 2 * n), format!("eth{}", 2 * n + 1));
-        let mut bench = Bench { guest, driver, near, far, next: 1, verbose: false };
+        let mut bench = Bench::of_pair(guest, driver, n);
+        bench.apart = true;
         let Bench { near, far, .. } = &bench;
         let script = format!(
             "set -e
@@ -105,7 +205,7 @@ done"
         self.next += 1;
         // In busybox's shell `ip` is its own, which knows less: scripts say /bin/ip.
         let mut argv = vec!["/bb/sh", "-c", script];
-        if far {
+        if far && self.apart {
             argv = [&["ip", "netns", "exec", NAMESPACE], &argv[..]].concat();
         }
         if self.verbose {
@@ -203,6 +303,14 @@ done"
         );
         let ended = if far { self.far(&script)? } else { self.near(&script)? };
         ended.well().map(drop).map_err(Error::Failed)
+    }
+
+    /// Pulls the near NIC's cable for a while.
+    pub(super) fn pull_near(&mut self, time: Duration) -> Result<(), Error> {
+        let nic = 2 * self.number;
+        self.guest.set_link(nic, false)?;
+        std::thread::sleep(time);
+        self.guest.set_link(nic, true)
     }
 
     /// Lets a program that was started stand still for a while.

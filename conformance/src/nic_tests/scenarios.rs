@@ -48,13 +48,13 @@ pub(super) const MTU: u32 = 3000;
 /// One above every driver's limit for zero-copy: path MTU 4096.
 const LONG_MTU: u32 = 4200;
 /// What `softnic perf --server` says when it can be connected to.
-const READY: &str = "waiting for a client";
+pub(super) const READY: &str = "waiting for a client";
 /// The guest may get little of the machine: 4.096 us * 2^17, seven times, are 3.8 s.
-const PATIENT: &str = "--timeout 17";
+pub(super) const PATIENT: &str = "--timeout 17";
 /// What its client prints when it has been at work for an interval: the line of the interval.
-const RUNNING: &str = " - ";
+pub(super) const RUNNING: &str = " - ";
 
-fn failed<T>(why: String) -> Result<T, Error> {
+pub(super) fn failed<T>(why: String) -> Result<T, Error> {
     Err(Error::Failed(why))
 }
 
@@ -80,7 +80,7 @@ fn perf_to(bench: &mut Bench<'_>, address: &str, device: &str, words: &str) -> R
 }
 
 /// What is printed must have these words in it.
-fn expect(printed: &str, words: &[&str]) -> Result<(), Error> {
+pub(super) fn expect(printed: &str, words: &[&str]) -> Result<(), Error> {
     match words.iter().find(|word| !printed.contains(**word)) {
         None => Ok(()),
         Some(word) => failed(format!("`{word}` is not in: {}", one_line(printed))),
@@ -310,7 +310,7 @@ fn meanwhile(
 }
 
 /// Waits for two intervals in a row in which messages were done: the first may have begun before what happened.
-fn progress(bench: &mut Bench<'_>, client: u64) -> Result<(), Error> {
+pub(super) fn progress(bench: &mut Bench<'_>, client: u64) -> Result<(), Error> {
     // begin - end, bytes with their unit, and a rate that is not zero.
     let moves = |line: &str| line.contains(RUNNING) && !line.contains(" 0.000 ");
     bench.hear(client, |text| text.lines().filter(|line| moves(line)).count() >= 2)
@@ -369,7 +369,7 @@ fn raw_copied(bench: &mut Bench<'_>) -> Result<String, Error> {
 }
 
 /// Linux Soft-RoCE at the near NIC.
-const ADD_RXE: &str = "rdma link add rxe0 type rxe netdev";
+pub(super) const ADD_RXE: &str = "rdma link add rxe0 type rxe netdev";
 
 /// softnic as the client of Soft-RoCE, compared.
 fn rxe(bench: &mut Bench<'_>) -> Result<String, Error> {

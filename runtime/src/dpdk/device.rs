@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use softnic_wire::MacAddr;
 
-use super::eal::{self, Memory, kernel_driver};
+use super::eal::{self, Memory};
 use super::error::DpdkError;
-use super::inventory::is_for_dpdk;
+use super::pci;
 use super::queue::Queue;
 use super::spec::DpdkSpec;
 use super::sys::{self, Pool, Port, PortInfo, PortSetup};
@@ -46,7 +46,9 @@ pub(crate) struct Dpdk {
 impl Dpdk {
     /// Opens a device, with its queues.
     pub(crate) fn open(spec: &DpdkSpec, queues: u32) -> Result<(Arc<Dpdk>, Vec<Queue>), DpdkError> {
-        check_pci(spec)?;
+        if let Some(address) = spec.pci() {
+            pci::check(address, spec.force)?;
+        }
         let needed = MAX_FRAME;
         check_buffers(spec, needed)?;
         check_options(spec)?;
@@ -84,8 +86,10 @@ impl Dpdk {
         let pool = |_| Pool::new(&format!("softnic-{}", POOLS.fetch_add(1, Ordering::Relaxed)), count, room);
         let pools =
             (0..queues).map(pool).collect::<Result<Vec<_>, _>>().inspect_err(|_| close(&port)).map_err(failed)?;
-        let setup = PortSetup { queues, rx_slots: SLOTS, tx_slots: SLOTS, mtu, interrupts: u8::from(info.is_pci()) };
-        let mut interrupts = info.is_pci();
+        // vfio has an eventfd for each queue; uio has one for all of the device, which DPDK reads.
+        let mut interrupts =
+            spec.pci().is_some_and(|address| pci::kernel_driver(address).as_deref() == Some("vfio-pci"));
+        let setup = PortSetup { queues, rx_slots: SLOTS, tx_slots: SLOTS, mtu, interrupts: u8::from(interrupts) };
         let start = Instant::now();
         let mut opened = port.open(&setup, &pools);
         while opened.is_err() && spec.memif_socket(false).is_some() && start.elapsed() < PATIENCE {
@@ -101,6 +105,7 @@ impl Dpdk {
             Some(socket) => DpdkError::NoServer { device: spec.to_string(), socket: socket.into(), error },
             None => failed(error),
         })?;
+        interrupts &= port.interrupt_fd(0).is_some();
         // Until it is told which.
         let _ = port.take_all_multicast();
         let patience = match () {
@@ -193,33 +198,6 @@ impl Drop for Dpdk {
         // Whoever has a queue has the device: nobody polls any more. What a driver does not give back goes with the process.
         let _ = self.port.close(self.info.driver() == "net_memif");
     }
-}
-
-/// A PCI device must be there, be DPDK's, and not be the one by which the machine is reached.
-fn check_pci(spec: &DpdkSpec) -> Result<(), DpdkError> {
-    let Some(address) = spec.pci() else { return Ok(()) };
-    let folder = format!("/sys/bus/pci/devices/{address}");
-    if fs::metadata(&folder).is_err() {
-        return Err(DpdkError::NoSuchPci(address.into()));
-    }
-    let Some(driver) = kernel_driver(address) else { return Ok(()) };
-    if is_for_dpdk(&driver) {
-        return Ok(());
-    }
-    let interfaces = fs::read_dir(format!("{folder}/net")).into_iter().flatten().flatten();
-    let mut names = interfaces.filter_map(|entry| entry.file_name().into_string().ok());
-    match names.find(|name| has_default_route(name)) {
-        Some(interface) if !spec.force => Err(DpdkError::DefaultRoute { address: address.into(), interface }),
-        _ => Err(DpdkError::KernelDriver { address: address.into(), driver }),
-    }
-}
-
-fn has_default_route(interface: &str) -> bool {
-    let routes = fs::read_to_string("/proc/net/route").unwrap_or_default();
-    routes.lines().skip(1).any(|line| {
-        let mut words = line.split_whitespace();
-        words.next() == Some(interface) && words.next() == Some("00000000")
-    })
 }
 
 /// Buffers that are shorter than a frame cut it into pieces, and some drivers lose it instead.

@@ -4,6 +4,7 @@ use std::env;
 use std::sync::Mutex;
 
 use super::error::DpdkError;
+use super::pci::{check_huge_pages, check_limit, is_behind_iommu};
 use super::spec::DpdkSpec;
 use super::sys;
 use crate::locked::lock;
@@ -14,6 +15,8 @@ const WORDS: &str = "SOFTNIC_DPDK_EAL";
 const VERBOSE: &str = "SOFTNIC_DPDK_LOG";
 /// MiB without huge pages: so many may be used, and are had only when they are. A queue's buffers are 22.
 const LEAST_MEMORY: u32 = 512;
+const OF_EAL: u32 = 128;
+const HUGE_OF_EAL: u32 = 16;
 const MEMORY_OF_QUEUE: u32 = 24;
 
 /// Where buffers lie.
@@ -28,9 +31,9 @@ pub(super) enum Memory {
 impl Memory {
     /// What a device needs.
     fn for_device(spec: &DpdkSpec) -> Memory {
-        match spec.pci().and_then(kernel_driver).as_deref() {
-            Some("vfio-pci") | None => Memory::Ordinary,
-            Some(_) => Memory::Huge,
+        match spec.pci() {
+            Some(address) if !is_behind_iommu(address) => Memory::Huge,
+            _ => Memory::Ordinary,
         }
     }
 
@@ -40,12 +43,6 @@ impl Memory {
             Memory::Huge => "huge pages",
         }
     }
-}
-
-/// The kernel's driver of a PCI device.
-pub(super) fn kernel_driver(address: &str) -> Option<String> {
-    let link = std::fs::read_link(format!("/sys/bus/pci/devices/{address}/driver")).ok()?;
-    Some(link.file_name()?.to_str()?.into())
 }
 
 /// Starts DPDK for a device, if it does not run yet.
@@ -61,7 +58,13 @@ pub(super) fn start(spec: &DpdkSpec) -> Result<Memory, DpdkError> {
         // It cannot be tried twice.
         Some(Err(why)) => Err(DpdkError::Start(why.clone())),
         None => {
-            let words = words(memory, LEAST_MEMORY.max(128 + MEMORY_OF_QUEUE * spec.queues.unwrap_or(1)));
+            let needed = mib_of(spec);
+            match memory {
+                Memory::Huge => check_huge_pages(&spec.to_string(), needed - OF_EAL + HUGE_OF_EAL)?,
+                Memory::Ordinary if spec.pci().is_some() => check_limit(&spec.to_string(), needed)?,
+                Memory::Ordinary => {}
+            }
+            let words = words(memory, needed);
             let verbose = env::var_os(VERBOSE).is_some();
             // EAL pins its caller to a core, and what that starts inherits it: so it gets a thread of its own, which ends.
             let thread =
@@ -72,6 +75,12 @@ pub(super) fn start(spec: &DpdkSpec) -> Result<Memory, DpdkError> {
             started.insert(result).clone().map_err(DpdkError::Start)
         }
     }
+}
+
+/// MiB of memory without huge pages. What a NIC behind an IOMMU may reach is locked, all of it, whether it is used or not.
+fn mib_of(spec: &DpdkSpec) -> u32 {
+    let needed = OF_EAL + MEMORY_OF_QUEUE * spec.queues.unwrap_or(1);
+    if spec.pci().is_some() { needed } else { needed.max(LEAST_MEMORY) }
 }
 
 /// EAL's command line.
@@ -85,7 +94,7 @@ fn words(memory: Memory, mib: u32) -> Vec<String> {
             words.extend(["--no-huge", "--iova-mode=va", "-m"].map(Into::into));
             words.push(mib.to_string());
         }
-        Memory::Huge => words.push("--in-memory".into()),
+        Memory::Huge => words.extend(["--in-memory", "--iova-mode=pa"].map(Into::into)),
     }
     let further = env::var(WORDS).unwrap_or_default();
     words.extend(further.split_whitespace().map(Into::into));

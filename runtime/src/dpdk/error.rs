@@ -1,6 +1,7 @@
 //! Why a device of DPDK's was not opened.
 
 use std::io;
+use std::path::PathBuf;
 
 /// Why a device of DPDK's was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -26,19 +27,70 @@ pub enum DpdkError {
     #[error("there is no PCI device {0}: `softnic devinfo` lists those that DPDK would take")]
     NoSuchPci(String),
     /// A driver of the kernel has the device.
-    #[error(
-        "{address} belongs to the kernel's driver {driver}: give it to DPDK with \
-         `echo vfio-pci > /sys/bus/pci/devices/{address}/driver_override; \
-         echo {address} > /sys/bus/pci/drivers/{driver}/unbind; echo {address} > /sys/bus/pci/drivers_probe`"
-    )]
+    #[error("{address} belongs to the kernel's driver {driver}: give it to DPDK with `{command}`")]
     KernelDriver {
         /// Where it is.
         address: String,
         /// The driver that has it.
         driver: String,
+        /// What binds it to another one.
+        command: String,
+    },
+    /// No driver has the device.
+    #[error("{address} has no driver: give it to DPDK with `{command}`")]
+    NoDriver {
+        /// Where it is.
+        address: String,
+        /// What binds it to one.
+        command: String,
+    },
+    /// The process may not use the device.
+    #[error("{address}: no permission for {}; `chown $USER {}`, or run as root", path.display(), path.display())]
+    Access {
+        /// Where it is.
+        address: String,
+        /// The file that stands for it.
+        path: PathBuf,
+    },
+    /// A process uses the device.
+    #[error("{address} is in use: a process has {} open", path.display())]
+    InUse {
+        /// Where it is.
+        address: String,
+        /// The file that stands for it.
+        path: PathBuf,
+    },
+    /// The process may not lock as much memory as the device needs.
+    #[error(
+        "`{device}` needs {needed_mib} MiB of locked memory, and {limit_kib} KiB are allowed: `ulimit -l unlimited`, \
+         memlock in /etc/security/limits.conf, or CAP_IPC_LOCK"
+    )]
+    LockedMemory {
+        /// The device.
+        device: String,
+        /// What the process may lock.
+        limit_kib: u64,
+        /// What the device needs.
+        needed_mib: u32,
+    },
+    /// Without an IOMMU a device needs huge pages.
+    #[error(
+        "`{device}` has no IOMMU and needs {needed_mib} MiB of huge pages, and {free_mib} are free: \
+         `echo 96 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages`"
+    )]
+    HugePages {
+        /// The device.
+        device: String,
+        /// What is free.
+        free_mib: u64,
+        /// What the device needs.
+        needed_mib: u32,
     },
     /// The device is how this machine is reached.
-    #[error("{address} is {interface}, which has the default route: add `force` to its name if you mean it")]
+    #[error(
+        "{address} is {interface}, which has the default route, and the machine may be reached by no other: with `force` \
+         behind its name softnic says how to give it to DPDK all the same"
+    )]
     DefaultRoute {
         /// Where it is.
         address: String,

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::eal::kernel_driver;
+use super::pci::{is_for_dpdk, kernel_driver};
 
 /// A NIC on the PCI bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,11 +20,6 @@ impl PciNic {
     pub fn is_free(&self) -> bool {
         self.bound_to.as_deref().is_some_and(is_for_dpdk)
     }
-}
-
-/// Whether a driver of the kernel leaves its devices to DPDK.
-pub(super) fn is_for_dpdk(driver: &str) -> bool {
-    matches!(driver, "vfio-pci" | "uio_pci_generic" | "igb_uio")
 }
 
 /// Vendors whose NICs the built-in drivers are for: Intel, Red Hat (virtio), VMware and Amazon.

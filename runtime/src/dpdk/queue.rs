@@ -38,7 +38,8 @@ pub(crate) struct Queue {
 /// How to wait for a frame.
 #[derive(Debug)]
 enum Sleep {
-    Interrupt(OwnedFd),
+    /// The eventfd of the queue's interrupt, and whether the interrupt may come.
+    Interrupt(OwnedFd, bool),
     Nap(Nap),
 }
 
@@ -46,7 +47,7 @@ impl Queue {
     pub(super) fn new(device: &Arc<Dpdk>, number: u16) -> io::Result<Queue> {
         let fd = device.port.interrupt_fd(number).filter(|_| device.has_interrupts());
         let sleep = match fd {
-            Some(fd) => Sleep::Interrupt(duplicate(fd)?),
+            Some(fd) => Sleep::Interrupt(duplicate(fd)?, false),
             None => Sleep::Nap(Nap::new()?),
         };
         let [spare, waiting, received] = [(); 3].map(|()| Vec::with_capacity(BURST));
@@ -75,6 +76,11 @@ fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
 impl PacketIo for Queue {
     fn receive(&mut self, limit: usize, take: &mut dyn FnMut(&mut [u8])) -> io::Result<usize> {
         sys::enter_thread();
+        if let Sleep::Interrupt(_, armed @ true) = &mut self.sleep {
+            // Whoever polls needs none.
+            self.device.port.disarm(self.number);
+            *armed = false;
+        }
         let mut taken = 0;
         while taken < limit {
             let pool = &self.device.pools[usize::from(self.number)];
@@ -142,24 +148,25 @@ impl PacketIo for Queue {
             return Ok(());
         }
         match &self.sleep {
-            Sleep::Interrupt(fd) => sleep_on(fd.as_fd(), PollFlags::IN, timeout, also),
+            Sleep::Interrupt(fd, _) => sleep_on(fd.as_fd(), PollFlags::IN, timeout, also),
             Sleep::Nap(nap) => sleep_on(nap.as_fd(), PollFlags::IN, timeout, also),
         }
     }
 
     fn readiness(&self) -> io::Result<OwnedFd> {
         match &self.sleep {
-            Sleep::Interrupt(fd) => fd.try_clone(),
+            Sleep::Interrupt(fd, _) => fd.try_clone(),
             Sleep::Nap(nap) => nap.as_fd().try_clone_to_owned(),
         }
     }
 
     fn prepare_sleep(&mut self) -> bool {
         match &mut self.sleep {
-            Sleep::Interrupt(fd) => {
-                // What it told of is seen; then one that comes from now on is told again.
+            Sleep::Interrupt(fd, armed) => {
+                // An interrupt of before this may be of a frame that was polled, or of one that was not: arming tells.
                 let _ = rustix::io::read(&*fd, &mut [0; 8]);
-                self.device.port.arm(self.number, true).is_ok()
+                *armed = true;
+                self.device.port.arm(self.number).unwrap_or(false)
             }
             Sleep::Nap(nap) => nap.begin().is_ok(),
         }
@@ -180,7 +187,7 @@ impl PacketIo for Queue {
 
     fn descriptors(&self) -> Vec<RawFd> {
         match &self.sleep {
-            Sleep::Interrupt(fd) => vec![fd.as_raw_fd()],
+            Sleep::Interrupt(fd, _) => vec![fd.as_raw_fd()],
             Sleep::Nap(nap) => vec![nap.as_fd().as_raw_fd()],
         }
     }

@@ -399,14 +399,22 @@ uint16_t softnic_dpdk_send(uint16_t port, uint16_t queue, const struct frame *fr
     return sent;
 }
 
+/* None where the driver cannot say whether a frame is there: one that came just before the interrupt was armed would be slept over. */
 int softnic_dpdk_interrupt_fd(uint16_t port, uint16_t queue)
 {
-    return rte_eth_dev_rx_intr_ctl_q_get_fd(port, queue);
+    return rte_eth_rx_descriptor_status(port, queue, 0) < 0 ? -1 : rte_eth_dev_rx_intr_ctl_q_get_fd(port, queue);
 }
 
-int softnic_dpdk_arm(uint16_t port, uint16_t queue, int armed)
+/* 1 where a frame is there already. */
+int softnic_dpdk_arm(uint16_t port, uint16_t queue)
 {
-    return armed ? rte_eth_dev_rx_intr_enable(port, queue) : rte_eth_dev_rx_intr_disable(port, queue);
+    int failed = rte_eth_dev_rx_intr_enable(port, queue);
+    return failed ? failed : rte_eth_rx_descriptor_status(port, queue, 0) == RTE_ETH_RX_DESC_DONE;
+}
+
+void softnic_dpdk_disarm(uint16_t port, uint16_t queue)
+{
+    rte_eth_dev_rx_intr_disable(port, queue);
 }
 
 /* Frames that the port lost, in and out. */

@@ -110,7 +110,8 @@ unsafe extern "C" {
     fn softnic_dpdk_take(pool: *mut c_void, out: *mut Frame, count: u16) -> c_int;
     fn softnic_dpdk_send(port: u16, queue: u16, frames: *const Frame, count: u16) -> u16;
     fn softnic_dpdk_interrupt_fd(port: u16, queue: u16) -> c_int;
-    fn softnic_dpdk_arm(port: u16, queue: u16, armed: c_int) -> c_int;
+    fn softnic_dpdk_arm(port: u16, queue: u16) -> c_int;
+    fn softnic_dpdk_disarm(port: u16, queue: u16);
     fn softnic_dpdk_lost(port: u16) -> u64;
     fn softnic_dpdk_all_groups(port: u16) -> c_int;
     fn softnic_dpdk_groups(port: u16, macs: *mut [u8; 6], count: u32) -> c_int;
@@ -306,10 +307,17 @@ impl Port {
         (fd >= 0).then_some(fd)
     }
 
-    /// Lets the queue's interrupt come, or not.
-    pub(super) fn arm(&self, queue: u16, armed: bool) -> io::Result<()> {
+    /// Lets the queue's interrupt come; `false` where a frame is there already.
+    pub(super) fn arm(&self, queue: u16) -> io::Result<bool> {
         // SAFETY: concerns the state of an attached port's queue.
-        check(unsafe { softnic_dpdk_arm(self.0, queue, c_int::from(armed)) })
+        let armed = unsafe { softnic_dpdk_arm(self.0, queue) };
+        check(armed).map(|()| armed == 0)
+    }
+
+    /// The queue's interrupt comes no more.
+    pub(super) fn disarm(&self, queue: u16) {
+        // SAFETY: as above.
+        unsafe { softnic_dpdk_disarm(self.0, queue) };
     }
 
     pub(super) fn lost(&self) -> u64 {

@@ -1,0 +1,259 @@
+//! The tests of DPDK on PCI NICs: the near one is DPDK's, the far one DPDK's in another process, or the kernel's with Linux Soft-RoCE on it.
+
+use std::time::Duration;
+
+use super::bench::{Bench, FAR, FAR_V6, NEAR, one_line};
+use super::scenarios::{ADD_RXE, PATIENT, READY, RUNNING, Scenario, expect, failed, progress};
+use crate::guest::Error;
+
+const NONE: &[&str] = &[];
+const IGB: &[&str] = &["igb"];
+const ALL: &[&str] = &["igb", "virtio_net", "e1000e", "vmxnet3"];
+
+/// All tests, in the order in which they run. The NICs are the kernel's before the first.
+pub(super) const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "refused", short: IGB, drivers: IGB, run: refused },
+    Scenario { name: "rxe", short: IGB, drivers: IGB, run: rxe },
+    Scenario { name: "rxe-client", short: NONE, drivers: IGB, run: rxe_client },
+    Scenario { name: "path-mtus", short: NONE, drivers: IGB, run: path_mtus },
+    Scenario { name: "killed", short: IGB, drivers: IGB, run: killed },
+    Scenario { name: "link", short: NONE, drivers: IGB, run: link },
+    Scenario { name: "queues", short: IGB, drivers: IGB, run: queues },
+    Scenario { name: "reliable", short: NONE, drivers: ALL, run: reliable },
+    Scenario { name: "unreliable", short: NONE, drivers: ALL, run: unreliable },
+    Scenario { name: "uio", short: NONE, drivers: IGB, run: uio },
+    Scenario { name: "beside-afxdp", short: NONE, drivers: IGB, run: beside_afxdp },
+];
+
+/// What is ours in the names of the devices.
+const NEAR_PORT: &str = "ip=10.37.0.1/24,ip=fd37::1/64";
+const FAR_PORT: &str = "ip=10.37.0.2/24,ip=fd37::2/64";
+
+fn near_device(bench: &Bench<'_>) -> String {
+    format!("dpdk:{},{NEAR_PORT}", bench.near_pci)
+}
+
+fn server(bench: &Bench<'_>, further: &str) -> String {
+    format!("softnic perf --server --dev dpdk:{},{FAR_PORT}{further}", bench.far_pci)
+}
+
+/// One run of `softnic perf` between the two NICs, both of them DPDK's: what the client prints.
+fn perf(bench: &mut Bench<'_>, further: &str, address: &str, words: &str) -> Result<String, Error> {
+    bench.bind_far("vfio-pci")?;
+    let near = near_device(bench);
+    let server = server(bench, further);
+    let server = bench.serve(&server, READY)?.map_err(Error::Failed)?;
+    let client = format!("softnic perf {words} {PATIENT} --verify --connect {address} --dev {near}{further}");
+    let client = bench.near(&client)?;
+    if client.status != 0 {
+        // One that nobody connected to would wait for ever.
+        bench.kill(server)?;
+    }
+    let served = bench.finish(server)?;
+    let printed =
+        client.well().or_else(|why| failed(format!("{words}: {why}; the server: {}", one_line(&served.text))))?;
+    served.well().or_else(|why| failed(format!("{words}: the server: {why}")))?;
+    Ok(printed)
+}
+
+/// DPDK's name of the driver, and how its queues sleep.
+fn driver(bench: &Bench<'_>) -> (&'static str, &'static str) {
+    match bench.driver {
+        "igb" => ("driver net_e1000_igb, no huge pages", "interrupts"),
+        "e1000e" => ("driver net_e1000_em, no huge pages", ""),
+        "virtio_net" => ("driver net_virtio, no huge pages", "naps"),
+        _ => ("driver net_vmxnet3, no huge pages", ""),
+    }
+}
+
+fn all_of(bench: &mut Bench<'_>, further: &str, runs: &[&str]) -> Result<(), Error> {
+    let (name, sleep) = driver(bench);
+    runs.iter().try_for_each(|words| expect(&perf(bench, further, FAR, words)?, &[name, sleep]))
+}
+
+fn reliable(bench: &mut Bench<'_>) -> Result<String, Error> {
+    let runs = ["write_bw -n 50 -s 20000", "send_bw -n 50 -s 20000", "read_bw -n 50 -s 20000", "atomic_bw -n 50"];
+    all_of(bench, "", &runs).map(|()| "WRITE, SEND, READ, atomics over rc".into())
+}
+
+fn unreliable(bench: &mut Bench<'_>) -> Result<String, Error> {
+    let runs = [
+        "write_bw --transport uc -n 50 -s 4000 -t 8",
+        "send_bw --transport uc -n 50 -s 4000 -t 8",
+        "send_bw --transport ud -n 50 -s 2048 -t 8",
+    ];
+    all_of(bench, "", &runs).map(|()| "WRITE and SEND over uc, SEND over ud".into())
+}
+
+fn queues(bench: &mut Bench<'_>) -> Result<String, Error> {
+    // Four queue pairs, so that each queue has some.
+    all_of(bench, ",queues=2", &["write_bw -q 4 -n 50 -s 20000"])?;
+    let refused = bench.near(&format!("softnic devinfo --dev {},queues=64", near_device(bench)))?;
+    expect(&refused.text, &["queues, not 64"]).map(|()| "2, and more than there are".into())
+}
+
+fn path_mtus(bench: &mut Bench<'_>) -> Result<String, Error> {
+    for mtu in [1024, 4096] {
+        for address in [FAR, FAR_V6] {
+            let printed = perf(bench, "", address, &format!("write_bw -n 50 -s 20000 --mtu {mtu}"))?;
+            expect(&printed, &[&format!("mtu {mtu}")])?;
+        }
+    }
+    Ok("1024 and 4096, IPv4 and IPv6".into())
+}
+
+/// SIGKILL of either end: the NIC can be opened again at once.
+fn killed(bench: &mut Bench<'_>) -> Result<String, Error> {
+    bench.bind_far("vfio-pci")?;
+    let (near, served) = (near_device(bench), server(bench, ""));
+    let server = bench.serve(&served, READY)?.map_err(Error::Failed)?;
+    let words = format!("softnic perf write_bw -D 60 -i 0.5 --connect {FAR} --dev {near}");
+    let client = bench.start_near(&words, RUNNING)?.map_err(Error::Failed)?;
+    let second = bench.near(&format!("softnic devinfo --dev {near}"))?;
+    expect(&second.text, &["is in use: a process has /dev/vfio/"])?;
+    bench.kill(client)?;
+    bench.kill(server)?;
+    perf(bench, "", FAR, "write_bw -n 20").map(|_| "both ends, and two processes on one NIC".into())
+}
+
+/// The cable is pulled in the middle and plugged in again: RC goes on.
+fn link(bench: &mut Bench<'_>) -> Result<String, Error> {
+    bench.bind_far("vfio-pci")?;
+    let (near, served) = (near_device(bench), server(bench, ""));
+    let server = bench.serve(&served, READY)?.map_err(Error::Failed)?;
+    let words =
+        format!("softnic perf write_bw -D 20 -i 0.5 -s 20000 --timeout 18 --verify --connect {FAR} --dev {near}");
+    let client = bench.start_near(&words, RUNNING)?.map_err(Error::Failed)?;
+    let done = bench.pull_near(Duration::from_secs(1)).and_then(|()| progress(bench, client));
+    let (client, served) = (bench.finish(client)?, bench.finish(server)?);
+    done.and_then(|()| client.well().or_else(failed))?;
+    served.well().or_else(failed).map(|_| "without a cable for 1 s".into())
+}
+
+/// What softnic says of a device that it does not open: one line.
+fn refusal(bench: &mut Bench<'_>, before: &str, device: &str, says: &[&str]) -> Result<String, Error> {
+    let ended = bench.near(&format!("{before} softnic devinfo --dev {device}"))?;
+    match ended.text.lines().count() {
+        1 if ended.status != 0 => expect(&ended.text, says).map(|()| ended.text),
+        n => failed(format!("{device}: {n} lines, exit status {}: {}", ended.status, one_line(&ended.text))),
+    }
+}
+
+/// The command that a refusal names.
+fn command(refusal: &str) -> Result<String, Error> {
+    let command = refusal.split('`').nth(1).filter(|command| command.contains("drivers_probe"));
+    command.map(Into::into).ok_or_else(|| Error::Failed(format!("no command in: {refusal}")))
+}
+
+/// Bad input: each in one line, and the commands that the lines name do what they say.
+fn refused(bench: &mut Bench<'_>) -> Result<String, Error> {
+    bench.bind_near("igb")?;
+    let (pci, near) = (bench.near_pci.clone(), near_device(bench));
+    refusal(bench, "", "dpdk:0000:7f:00.0,ip=10.37.0.1/24", &["there is no PCI device 0000:7f:00.0"])?;
+    refusal(bench, "", &near, &["belongs to the kernel's driver igb", "vfio-pci"])?;
+    bench.must(&format!(
+        "n=$(ls /sys/bus/pci/devices/{pci}/net); /bin/ip link set $n up; /bin/ip address add 10.38.0.1/24 dev $n; \
+         /bin/ip route add default via 10.38.0.2"
+    ))?;
+    refusal(bench, "", &near, &["which has the default route", "`force`"])?;
+    let forced = refusal(bench, "", &format!("{near},force"), &["belongs to the kernel's driver igb"])?;
+    // There is no `modprobe` in the guest, where all modules are loaded.
+    bench.near(&format!("echo {pci} > /sys/bus/pci/devices/{pci}/driver/unbind"))?;
+    let unbound = refusal(bench, "", &near, &["has no driver"])?;
+    bench.near(&command(&unbound)?)?;
+    // By its path: the shell has one of its own, which knows less.
+    let nobody = "/usr/bin/setpriv --reuid 1000 --clear-groups";
+    refusal(bench, nobody, &near, &["no permission for /dev/vfio/", "chown"])?;
+    bench.must(&format!("chown 1000 /dev/vfio/$(basename \"$(readlink /sys/bus/pci/devices/{pci}/iommu_group)\")"))?;
+    refusal(bench, &format!("ulimit -l 64; {nobody}"), &near, &["MiB of locked memory, and 64 KiB are allowed"])?;
+    // Back to the kernel, and by the other command to vfio.
+    bench.bind_near("igb")?;
+    bench.near(&command(&forced)?)?;
+    let opened = bench.must(&format!("softnic devinfo --dev {near}"))?;
+    expect(&opened, &["net_e1000_igb", "link up", "path mtu 4096"])?;
+    bench.note_bound_near();
+    Ok("8 of them".into())
+}
+
+/// Without an IOMMU's help: huge pages, and the lack of them.
+fn uio(bench: &mut Bench<'_>) -> Result<String, Error> {
+    bench.bind_near("uio_pci_generic")?;
+    bench.bind_far("vfio-pci")?;
+    let near = near_device(bench);
+    refusal(bench, "", &near, &["MiB of huge pages, and 0 are free"])?;
+    bench.must("echo 96 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")?;
+    let run = |bench: &mut Bench<'_>| {
+        let printed = perf(bench, "", FAR, "write_bw -n 50 -s 20000")?;
+        expect(&printed, &["driver net_e1000_igb, huge pages", "naps"])
+    };
+    let result = run(bench);
+    bench.must("echo 0 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")?;
+    bench.bind_near("vfio-pci")?;
+    result.map(|()| "96 huge pages, and none".into())
+}
+
+/// softnic over AF_XDP at the far NIC.
+fn beside_afxdp(bench: &mut Bench<'_>) -> Result<String, Error> {
+    bench.bind_far("igb")?;
+    let (near, far) = (near_device(bench), bench.far.clone());
+    let server = bench.serve(&format!("softnic perf --server --dev afxdp:{far}"), READY)?.map_err(Error::Failed)?;
+    let client = format!("softnic perf write_bw -n 50 -s 20000 {PATIENT} --verify --connect {FAR} --dev {near}");
+    let client = bench.near(&client)?;
+    if client.status != 0 {
+        bench.kill(server)?;
+    }
+    bench.finish(server)?;
+    client.well().or_else(failed).map(|_| String::new())
+}
+
+/// softnic as the client of Soft-RoCE, compared.
+fn rxe(bench: &mut Bench<'_>) -> Result<String, Error> {
+    bench.bind_far("igb")?;
+    let (near, far) = (near_device(bench), bench.far.clone());
+    bench.must(&format!("{ADD_RXE} {far}"))?;
+    let peer = bench.start_near("python3 /usr/bin/perf_peer.py rxe0", "waiting for clients")?.map_err(Error::Failed)?;
+    let mut run = || {
+        for (address, words) in [
+            (FAR, "write_bw -n 20 -s 9000"),
+            (FAR, "send_bw -n 20 -s 9000 --mtu 1024"),
+            (FAR_V6, "read_bw -n 20 -s 2500"),
+            (FAR_V6, "atomic_bw -n 20"),
+        ] {
+            let words =
+                format!("softnic perf {words} --timeout 17 --retry 6 --verify --connect {address} --dev {near}");
+            expect(&bench.near(&words)?.well().or_else(failed)?, &["net_e1000_igb"])?;
+        }
+        Ok("WRITE, SEND, READ, atomics to it, path MTU 4096 and 1024, IPv4 and IPv6".into())
+    };
+    let result = run();
+    bench.kill(peer)?;
+    bench.must("rdma link delete rxe0")?;
+    result
+}
+
+/// Soft-RoCE as the client of softnic, compared.
+fn rxe_client(bench: &mut Bench<'_>) -> Result<String, Error> {
+    bench.bind_far("igb")?;
+    let (near, far) = (near_device(bench), bench.far.clone());
+    bench.must(&format!("{ADD_RXE} {far}"))?;
+    let mut run = || {
+        for op in ["write_bw", "send_bw", "read_bw", "atomic_bw"] {
+            let server = format!("softnic perf --server --dev {near}");
+            let server = bench.start_near(&server, READY)?.map_err(Error::Failed)?;
+            let words =
+                format!("python3 /usr/bin/perf_peer.py rxe0 {op} {NEAR} --iters 20 --size 5000 --verify --timeout 17");
+            let client = bench.near(&words)?;
+            if client.status != 0 {
+                bench.kill(server)?;
+            }
+            let served = bench.finish(server)?;
+            client.well().or_else(failed)?;
+            served.well().or_else(failed)?;
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok("WRITE, SEND, READ, atomics by it".into())
+    };
+    let result = run();
+    bench.must("rdma link delete rxe0")?;
+    result
+}

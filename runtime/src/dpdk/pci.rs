@@ -1,0 +1,154 @@
+//! A device on the PCI bus before DPDK opens it: which driver of the kernel has it, and whether this process may use it.
+
+use std::fs::{self, OpenOptions};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+use super::error::DpdkError;
+use crate::capabilities::may_lock_memory;
+
+const DEVICES: &str = "/sys/bus/pci/devices";
+
+/// The kernel's driver of a device.
+pub(super) fn kernel_driver(address: &str) -> Option<String> {
+    name_behind(&format!("{DEVICES}/{address}/driver"))
+}
+
+/// Whether a driver of the kernel leaves its devices to DPDK.
+pub(super) fn is_for_dpdk(driver: &str) -> bool {
+    matches!(driver, "vfio-pci" | "uio_pci_generic" | "igb_uio")
+}
+
+/// Whether an IOMMU translates for the device, so that any page of the process will do. vfio without one has groups of its own.
+pub(super) fn is_behind_iommu(address: &str) -> bool {
+    let kind = fs::read_to_string(format!("{DEVICES}/{address}/iommu_group/name")).unwrap_or_default();
+    kernel_driver(address).as_deref() == Some("vfio-pci") && kind.trim() != "vfio-noiommu"
+}
+
+/// A device must be there, be DPDK's, be this process's to use, and not be the one by which the machine is reached.
+pub(super) fn check(address: &str, force: bool) -> Result<(), DpdkError> {
+    let folder = format!("{DEVICES}/{address}");
+    if fs::metadata(&folder).is_err() {
+        return Err(DpdkError::NoSuchPci(address.into()));
+    }
+    let Some(driver) = kernel_driver(address) else {
+        return Err(DpdkError::NoDriver { address: address.into(), command: bind_command(address, None) });
+    };
+    if !is_for_dpdk(&driver) {
+        let mut interfaces = names_in(&format!("{folder}/net"));
+        return Err(match interfaces.find(|name| has_default_route(name)) {
+            Some(interface) if !force => DpdkError::DefaultRoute { address: address.into(), interface },
+            _ => {
+                let command = bind_command(address, Some(&driver));
+                DpdkError::KernelDriver { address: address.into(), driver, command }
+            }
+        });
+    }
+    let Some(path) = node(&folder, &driver) else { return Ok(()) };
+    // It is opened once a process, and at once given back.
+    match OpenOptions::new().read(true).write(true).open(&path) {
+        Err(e) if Errno::from_io_error(&e) == Some(Errno::BUSY) => {
+            Err(DpdkError::InUse { address: address.into(), path })
+        }
+        Err(e) if e.kind() == ErrorKind::PermissionDenied => Err(DpdkError::Access { address: address.into(), path }),
+        // What else there is DPDK says.
+        _ => Ok(()),
+    }
+}
+
+/// So much memory is locked where an IOMMU translates: a process without privileges has a limit.
+pub(super) fn check_limit(device: &str, needed_mib: u32) -> Result<(), DpdkError> {
+    let limit = getrlimit(Resource::Memlock).current;
+    match limit {
+        Some(limit) if limit < u64::from(needed_mib) << 20 && !may_lock_memory() => {
+            Err(DpdkError::LockedMemory { device: device.into(), limit_kib: limit >> 10, needed_mib })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// So many huge pages must be free where none does.
+pub(super) fn check_huge_pages(device: &str, needed_mib: u32) -> Result<(), DpdkError> {
+    const PAGES: &str = "/sys/kernel/mm/hugepages";
+    let of_size = |name: String| {
+        let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+        let free: u64 = fs::read_to_string(format!("{PAGES}/{name}/free_hugepages")).ok()?.trim().parse().ok()?;
+        Some(kib * free >> 10)
+    };
+    let free_mib: u64 = names_in(PAGES).filter_map(of_size).sum();
+    match free_mib < u64::from(needed_mib) {
+        true => Err(DpdkError::HugePages { device: device.into(), free_mib, needed_mib }),
+        false => Ok(()),
+    }
+}
+
+/// The file by which a process has the device.
+fn node(folder: &str, driver: &str) -> Option<PathBuf> {
+    match driver {
+        "vfio-pci" => Some(Path::new("/dev/vfio").join(name_behind(&format!("{folder}/iommu_group"))?)),
+        _ => Some(Path::new("/dev").join(names_in(&format!("{folder}/uio")).next()?)),
+    }
+}
+
+/// What gives a device to DPDK. Without an IOMMU the kernel's vfio-pci takes none.
+fn bind_command(address: &str, bound_to: Option<&str>) -> String {
+    let driver = if names_in("/sys/class/iommu").next().is_some() { "vfio-pci" } else { "uio_pci_generic" };
+    let unbind = bound_to.map(|other| format!("echo {address} > /sys/bus/pci/drivers/{other}/unbind; "));
+    format!(
+        "modprobe {driver}; echo {driver} > {DEVICES}/{address}/driver_override; {}echo {address} > /sys/bus/pci/drivers_probe",
+        unbind.unwrap_or_default()
+    )
+}
+
+fn has_default_route(interface: &str) -> bool {
+    let v4 = fs::read_to_string("/proc/net/route").unwrap_or_default();
+    let v6 = fs::read_to_string("/proc/net/ipv6_route").unwrap_or_default();
+    is_default_in_v4(&v4, interface) || is_default_in_v6(&v6, interface)
+}
+
+/// Interface, destination, …
+fn is_default_in_v4(routes: &str, interface: &str) -> bool {
+    routes.lines().skip(1).any(|line| {
+        let mut words = line.split_whitespace();
+        words.next() == Some(interface) && words.next() == Some("00000000")
+    })
+}
+
+/// Destination, its length, …, flags, interface; the flag 0x200 is of routes that refuse.
+fn is_default_in_v6(routes: &str, interface: &str) -> bool {
+    routes.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, "00", .., flags, name] = words[..] else { return false };
+        name == interface && u32::from_str_radix(flags, 16).is_ok_and(|flags| flags & 0x200 == 0)
+    })
+}
+
+fn names_in(folder: &str) -> impl Iterator<Item = String> + use<> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok())
+}
+
+/// The last name of what a link stands for.
+fn name_behind(link: &str) -> Option<String> {
+    fs::read_link(link).ok()?.file_name()?.to_str().map(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_route_is_found_by_either_ip_version() {
+        let v4 = "Iface\tDestination\tGateway\neth0\t00000000\t0100000A\neth1\t0000000A\t00000000\n";
+        assert!(is_default_in_v4(v4, "eth0") && !is_default_in_v4(v4, "eth1"));
+        let zeros = "00000000000000000000000000000000";
+        let route = |len: &str, flags: &str, name: &str| {
+            format!("{zeros} {len} {zeros} 00 {zeros} 00000400 00000000 00000000 {flags} {name}\n")
+        };
+        let v6 = route("00", "00000003", "eth1") + &route("40", "00000001", "eth0") + &route("00", "00200200", "lo");
+        assert!(is_default_in_v6(&v6, "eth1") && !is_default_in_v6(&v6, "eth0") && !is_default_in_v6(&v6, "lo"));
+    }
+}
