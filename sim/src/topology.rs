@@ -6,6 +6,7 @@ mod flows;
 mod fuzz;
 mod groups;
 mod hooks;
+mod network;
 mod parse;
 mod reliable;
 mod report;
@@ -27,9 +28,11 @@ use crate::workload::{Cc, Op};
 pub use flows::run;
 pub use fuzz::fuzz_topology;
 pub use hooks::{Capture, Hooks, Sample};
+pub use network::Network;
 pub use parse::TopologyError;
 pub use report::{FlowReport, GroupReport, HostReport, MemberReport, PortReport, TopologyReport};
 pub use shape::{Kind, Place};
+pub use world::Connecting;
 
 /// Room for the headers of a frame.
 const HEADERS: u64 = 128;

@@ -9,6 +9,7 @@ mod flow_completion;
 mod fuzz_seeds;
 mod groups;
 mod layers;
+mod networks;
 mod nodes;
 mod pfc;
 mod ping_pong;

@@ -47,6 +47,29 @@ pub(super) struct Ends {
     pub(super) datagram: Option<Datagram>,
 }
 
+/// How two queue pairs are connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Connecting {
+    /// Congestion control at both ends.
+    pub cc: Cc,
+    /// Of the packets of both; the upper three bits are their priority.
+    pub dscp: u8,
+    /// Local ACK timeout code; `None` for the topology's.
+    pub timeout: Option<u8>,
+    /// Retries; `None` for the topology's.
+    pub retry: Option<u8>,
+    /// The key of datagrams, of such queue pairs.
+    pub qkey: Option<u32>,
+}
+
+impl Connecting {
+    /// As a flow is connected.
+    pub(super) fn of(flow: &Flow) -> Connecting {
+        let qkey = (!flow.transport.kind().is_connected()).then_some(QKEY);
+        Connecting { cc: flow.cc, dscp: flow.dscp, qkey, ..Connecting::default() }
+    }
+}
+
 /// Makes the Node of a host from its NIC.
 type HostMaker<'h> = Option<&'h mut dyn FnMut(usize, Nic) -> Box<dyn SimNode>>;
 
@@ -241,9 +264,10 @@ impl<'t> World<'t> {
         let hosts = [flow.from, flow.to];
         let qpns = [self.create_qp(hosts[0], flow)?, self.create_qp(hosts[1], flow)?];
         let psns = [0; 2].map(|_: u32| Psn::new(self.draw()));
+        let how = Connecting::of(flow);
         for side in 0..2 {
             let peer = 1 - side;
-            self.connect_qp([hosts[side], hosts[peer]], flow, [qpns[side], qpns[peer]], [psns[side], psns[peer]])?;
+            self.connect_qp([hosts[side], hosts[peer]], &how, [qpns[side], qpns[peer]], [psns[side], psns[peer]])?;
         }
         let datagram = if !flow.transport.kind().is_connected() { Some(self.datagram(flow, qpns)?) } else { None };
         Ok(Ends { qpns, datagram })
@@ -266,32 +290,32 @@ impl<'t> World<'t> {
         Ok(self.sim.nic(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?)
     }
 
-    /// Connects a queue pair of a flow; hosts, queue pairs and PSNs are its own and its peer's.
+    /// Connects a queue pair; hosts, queue pairs and PSNs are its own and its peer's.
     pub(super) fn connect_qp(
         &mut self,
         [host, peer]: [usize; 2],
-        flow: &Flow,
+        how: &Connecting,
         [qpn, dest_qp]: [Qpn; 2],
         [sq_psn, rq_psn]: [Psn; 2],
     ) -> Result<(), SimError> {
         let (t, timeout) = (self.topology, self.timeout());
         let rate = self.line_rate(host);
-        let path = self.path(host, peer, qpn.value(), flow.dscp);
+        let path = self.path(host, peer, qpn.value(), how.dscp);
         let nic = self.sim.nic(host);
         let connection = Connection {
             path,
             dest_qp,
-            qkey: (!flow.transport.kind().is_connected()).then_some(QKEY),
+            qkey: how.qkey,
             mtu: t.mtu,
             sq_psn,
             rq_psn,
-            timeout,
-            retry_cnt: t.retry,
+            timeout: how.timeout.unwrap_or(timeout),
+            retry_cnt: how.retry.unwrap_or(t.retry),
             ..Connection::default()
         };
         nic.connect(qpn, &connection)?;
         // A reliable connection takes one; others were refused one.
-        let _ = nic.set_congestion_control(qpn, flow.cc.make(rate, Duration::ZERO));
+        let _ = nic.set_congestion_control(qpn, how.cc.make(rate, Duration::ZERO));
         Ok(())
     }
 
