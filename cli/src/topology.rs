@@ -130,6 +130,17 @@ fn print_json(t: &Topology, r: &TopologyReport) -> io::Result<()> {
         if !flow.transport.is_reliable() {
             value["sent"] = json!(f.sent);
         }
+        if let Some(d) = &f.delivered {
+            value["deadline_ms"] = json!(flow.deadline.map(|deadline| deadline.as_secs_f64() * 1e3));
+            value["stride"] = json!(flow.stride);
+            value["delivered_bytes"] = json!(d.bytes);
+            value["missing_bytes"] = json!(d.missing_bytes);
+            value["missing_ranges"] = json!(d.missing_ranges);
+            value["partial"] = json!(d.partial);
+            value["preempted"] = json!(d.preempted);
+            value["expired"] = json!(d.expired);
+            value["late_packets"] = json!(f.late_packets);
+        }
         writeln!(out, "{value}")?;
     }
     for (i, (group, g)) in t.groups.iter().zip(&r.groups).enumerate() {
@@ -229,6 +240,29 @@ fn print_work(
     )
 }
 
+/// What came of messages that may come in part.
+fn print_best_effort(out: &mut impl Write, t: &Topology, r: &TopologyReport) -> io::Result<()> {
+    let flows = t.flows.iter().zip(&r.flows).enumerate().filter_map(|(i, (flow, f))| Some((i, flow, f, f.delivered?)));
+    let rows: Vec<_> = flows.map(|(i, flow, f, d)| (i + 1, flow.spoken(), f.late_packets, d)).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let width = rows.iter().map(|(_, transport, ..)| transport.len()).max().unwrap_or(0).max(9);
+    writeln!(
+        out,
+        "\nflow  {:width$}  {:>14} {:>12} {:>9}  {:>9} {:>9} {:>9}  {:>9}",
+        "transport", "delivered", "missing", "in ranges", "in part", "preempted", "expired", "late"
+    )?;
+    for (number, transport, late, d) in rows {
+        writeln!(
+            out,
+            "{number:>4}  {transport:width$}  {:>14} {:>12} {:>9}  {:>9} {:>9} {:>9}  {late:>9}",
+            d.bytes, d.missing_bytes, d.missing_ranges, d.partial, d.preempted, d.expired
+        )?;
+    }
+    Ok(())
+}
+
 fn print_table(t: &Topology, r: &TopologyReport) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if r.interrupted {
@@ -248,6 +282,7 @@ fn print_table(t: &Topology, r: &TopologyReport) -> io::Result<()> {
         let to = format!("{} hosts", group.receivers.len());
         print_work(&mut out, width, &format!("g{}", i + 1), [&t.hosts[group.work.from], &to], &g.work)?;
     }
+    print_best_effort(&mut out, t, r)?;
     if !r.groups.is_empty() {
         writeln!(
             out,
@@ -292,7 +327,9 @@ fn print_table(t: &Topology, r: &TopologyReport) -> io::Result<()> {
         )?;
     }
     writeln!(out, "\ngoodput           {:>12.3} Gbit/s, all flows together", r.goodput_gbps)?;
-    let unreliable = || t.flows.iter().zip(&r.flows).filter(|(flow, _)| !flow.transport.is_reliable());
+    let unreliable = || {
+        t.flows.iter().zip(&r.flows).filter(|(flow, _)| !flow.transport.is_reliable() && !flow.transport.is_bounded())
+    };
     let sum = |of: fn(&FlowReport) -> u64| unreliable().map(|(_, f)| of(f)).sum::<u64>();
     if unreliable().next().is_some() {
         writeln!(out, "uc and ud         {:>12} messages sent, {} delivered", sum(|f| f.sent), sum(|f| f.completed))?;

@@ -81,6 +81,10 @@ pub struct Flow {
     pub cc: Cc,
     /// Of its packets, and of their answers.
     pub dscp: u8,
+    /// The time that each message has from when it is posted, over a transport of best effort.
+    pub deadline: Option<Duration>,
+    /// Blocks that each packet has a part of, over such a transport; 1 is plain.
+    pub stride: u16,
 }
 
 impl Flow {

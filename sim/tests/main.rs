@@ -23,6 +23,7 @@ mod switch;
 mod tail_loss;
 mod targeted;
 mod topologies;
+mod topology_best_effort;
 mod topology_groups;
 mod trace;
 mod training;

@@ -138,9 +138,8 @@ impl<'t> Run<'t> {
     pub(super) fn begin(&mut self) {
         for i in 0..self.flows.len() {
             for receiver in 0..self.flows[i].receivers.len() {
-                for _ in 0..self.flows[i].flow.depth * 2 {
-                    self.post_receive(i, receiver);
-                }
+                let ahead = if self.flows[i].posts_receives_along() { 0 } else { self.flows[i].flow.depth * 2 };
+                (0..ahead).for_each(|_| self.post_receive(i, receiver));
             }
             let (start, from) = (self.flows[i].start, self.flows[i].flow.from);
             self.world.sim.wake_at(start, from);
@@ -182,7 +181,7 @@ impl<'t> Run<'t> {
     fn attend(&mut self, node: usize) -> Result<(), SimError> {
         if node < self.world.sides.len() {
             self.total -= self.stop_flows(node);
-            self.ended += self.collect_sends(node);
+            self.ended += self.collect_sends(node)?;
             self.collect_receives(node)?;
         }
         Ok(())
@@ -199,7 +198,10 @@ impl<'t> Run<'t> {
     /// Whether something may still arrive that nobody acknowledges, now that all is sent. `until` is set by the first call.
     fn may_arrive(&self, until: &mut Option<Time>) -> bool {
         let now = self.world.sim.now();
-        let until = *until.get_or_insert_with(|| now.after(self.world.longest_round_trip()));
+        let until = *until.get_or_insert_with(|| {
+            let wait = self.flows.iter().filter(|f| f.is_under_way()).map(Running::longest_wait).max();
+            now.after(self.world.longest_round_trip().saturating_add(wait.unwrap_or_default()))
+        });
         now < until && self.flows.iter().any(Running::is_under_way)
     }
 
@@ -227,7 +229,7 @@ impl<'t> Run<'t> {
     }
 
     /// Takes what completed at a requester, posts as much again, and what is to start now. How many ended.
-    fn collect_sends(&mut self, host: usize) -> u64 {
+    fn collect_sends(&mut self, host: usize) -> Result<u64, SimError> {
         let cq = self.world.sides[host].send_cq;
         let now = self.world.sim.now().instant().as_nanos();
         let mut ended = 0;
@@ -235,7 +237,7 @@ impl<'t> Run<'t> {
             let mut more = false;
             while let Some(c) = self.world.sim.nic(host).poll_cq(cq).ok().flatten() {
                 self.world.sim.record(c.wr_id ^ (now << 20) ^ ((c.status as u64) << 60));
-                let took = self.flows[(c.wr_id >> 40) as usize].count_send(c, now);
+                let took = self.flows[(c.wr_id >> 40) as usize].count_send(c, now)?;
                 took.into_iter().for_each(|took| self.all.record(took));
                 (more, ended) = (true, ended + 1);
             }
@@ -248,7 +250,7 @@ impl<'t> Run<'t> {
             }
             // On a queue pair in error each post ends at once.
             if !self.post_sends(host) && !more {
-                return ended;
+                return Ok(ended);
             }
         }
     }
@@ -270,7 +272,9 @@ impl<'t> Run<'t> {
                 let took = self.flows[i].count_delivery(c, now)?;
                 took.into_iter().for_each(|took| self.all.record(took));
             }
-            self.post_receive(i, self.flows[i].receiver_at(host));
+            if !self.flows[i].posts_receives_along() {
+                self.post_receive(i, self.flows[i].receiver_at(host));
+            }
         }
         for at in 0..self.reliable_to[host].len() {
             let i = self.reliable_to[host][at];
@@ -286,10 +290,13 @@ impl<'t> Run<'t> {
         let (now, mut any, mut posted) = (self.world.sim.now(), true, false);
         while any {
             any = false;
-            for &i in &self.of_host[host] {
-                let f = &mut self.flows[i];
-                if f.is_due(now) {
-                    any |= f.post_send(self.world.sim.nic(host), now.instant());
+            for at in 0..self.of_host[host].len() {
+                let i = self.of_host[host][at];
+                if self.flows[i].is_due(now) {
+                    if self.flows[i].posts_receives_along() {
+                        self.post_receive(i, 0);
+                    }
+                    any |= self.flows[i].post_send(self.world.sim.nic(host), now.instant());
                 }
             }
             posted |= any;
@@ -304,8 +311,8 @@ impl<'t> Run<'t> {
         let now = self.world.sim.now().instant();
         let f = &mut self.flows[i];
         f.post_receive(receiver, self.world.sim.nic(f.receivers[receiver].host), now);
-        if f.flow.scheme.is_some() {
-            // The peer is told.
+        if f.flow.scheme.is_some() || f.posts_receives_along() {
+            // The peer is told, or a deadline is watched.
             self.world.sim.touch(f.flow.to);
         }
     }

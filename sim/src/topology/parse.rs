@@ -80,8 +80,22 @@ const LINK: &[&str] = &["between", "rate", "delay", "fault", "parallel"];
 const PFC: &[&str] = &["xoff", "xon", "headroom"];
 const EVENT: &[&str] = &["at", "switch", "to", "via"];
 const SWITCH: &[&str] = &["name", "programmable"];
-const FLOW: &[&str] =
-    &["from", "to", "op", "size", "count", "depth", "start", "stop", "cc", "dscp", "transport", "chunk"];
+const FLOW: &[&str] = &[
+    "from",
+    "to",
+    "op",
+    "size",
+    "count",
+    "depth",
+    "start",
+    "stop",
+    "cc",
+    "dscp",
+    "transport",
+    "chunk",
+    "deadline",
+    "stride",
+];
 const GROUP: &[&str] = &["from", "to", "op", "size", "count", "depth", "start", "stop", "cc", "dscp"];
 
 /// Switches that addresses can tell apart, and hosts in all.

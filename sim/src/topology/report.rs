@@ -5,7 +5,7 @@ use softnic_transports::Status;
 
 use super::flows::Run;
 use super::running::Running;
-use crate::report::CompletionTimes;
+use crate::report::{CompletionTimes, Delivered};
 use softnic_switch::PortStats;
 use softnic_switch::group::GroupCounters;
 use softnic_switch::pfc::PfcStats;
@@ -28,6 +28,10 @@ pub struct FlowReport {
     pub first_failure: Option<Status>,
     /// From the start to the last completion, in milliseconds.
     pub duration_ms: f64,
+    /// What came of messages of best effort, where the transport is one.
+    pub delivered: Option<Delivered>,
+    /// Packets that came for such messages when those were over, at either end.
+    pub late_packets: u64,
     /// Why reliable messages over SDR could not fill the line of their sender, if that is so.
     pub shortfall: Option<Shortfall>,
 }
@@ -136,7 +140,8 @@ impl Run<'_> {
         let begin = self.flows.iter().map(|f| f.start.instant().as_nanos()).min().unwrap_or(0);
         let end = self.flows.iter().map(|f| f.last).max().unwrap_or(begin).max(begin);
         let per_second = |bits: f64, ns: u64| if ns > 0 { bits / (ns as f64 / 1e9) } else { 0.0 };
-        let bits = |f: &Running| f.done as f64 * f64::from(f.flow.size) * 8.0;
+        let bits = |f: &Running| f.bytes() * 8.0;
+        let world = &mut self.world;
         let reports = self.flows.iter().map(|f| {
             let took = f.last.saturating_sub(f.start.instant().as_nanos());
             FlowReport {
@@ -147,11 +152,13 @@ impl Run<'_> {
                 failed: f.failed,
                 first_failure: f.first_failure,
                 duration_ms: took as f64 / 1e6,
+                delivered: f.delivered,
+                late_packets: if f.delivered.is_some() { f.late_packets(world) } else { 0 },
                 shortfall: f.reliable.as_ref().and_then(|reliable| reliable.shortfall),
             }
         });
-        let t = self.world.topology;
         let mut flows: Vec<FlowReport> = reports.collect();
+        let t = self.world.topology;
         let mut groups = Vec::new();
         for (i, work) in flows.split_off(t.flows.len()).into_iter().enumerate() {
             groups.extend(self.group_report(t.flows.len() + i, work));

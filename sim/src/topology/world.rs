@@ -11,6 +11,7 @@ use softnic_wire::transit::CE;
 use softnic_wire::{Path, PathMtu, Psn, Qpn};
 
 use super::{Flow, HEADERS, Kind, Link, Place, RouteChange, Topology};
+use crate::bounded::Bounds;
 use crate::link::{End, LinkConfig};
 use crate::node::SimNode;
 use crate::pair::{QKEY, Side, timeout_code};
@@ -143,10 +144,12 @@ impl<'t> World<'t> {
         nic.set_link_rate(self.line_rate(host));
         let pd = nic.alloc_pd();
         // Every flow may have all that it may have outstanding complete at once.
-        let outstanding = |here: &dyn Fn(&Flow, &[usize]) -> bool| {
-            t.work().filter(|(work, to)| here(work, to)).map(|(work, _)| work.depth as usize * 3).sum::<usize>()
+        let here = |is_here: &dyn Fn(&Flow, &[usize]) -> bool, most: &dyn Fn(&Flow) -> u32| {
+            let here = t.work().filter(|(work, to)| is_here(work, to));
+            here.map(|(work, _)| (most(work) + work.depth) as usize).sum::<usize>()
         };
-        let (sends, receives) = (outstanding(&|work, _| work.from == host), outstanding(&|_, to| to.contains(&host)));
+        let sends = here(&|work, _| work.from == host, &|work| work.depth * 2);
+        let receives = here(&|_, to| to.contains(&host), &|work| self.receives(work));
         let (send_cq, recv_cq) = (nic.create_cq(sends.max(1)), nic.create_cq(receives.max(1)));
         self.sides.push(Side { pd, send_cq, recv_cq });
         nic
@@ -277,7 +280,7 @@ impl<'t> World<'t> {
     pub(super) fn create_qp(&mut self, host: usize, flow: &Flow) -> Result<Qpn, SimError> {
         let caps = Caps {
             max_send_wr: flow.depth,
-            max_recv_wr: flow.depth * 2,
+            max_recv_wr: self.receives(flow),
             max_send_sge: 1,
             max_recv_sge: 1,
             max_inline: 0,
@@ -288,6 +291,20 @@ impl<'t> World<'t> {
         let usual = QpInit::new(transport.kind(), pd, send_cq, recv_cq, caps);
         let init = QpInit { transport, limit_flight, ..usual };
         Ok(self.sim.nic(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?)
+    }
+
+    /// What messages of a flow have in common, where its transport is one of best effort.
+    pub(super) fn bounds(&self, flow: &Flow) -> Option<Bounds> {
+        let &Flow { transport, op, size, deadline, stride, .. } = flow;
+        transport.is_bounded().then_some(Bounds { op, size, mtu: self.topology.mtu, deadline, stride })
+    }
+
+    /// Receives that a queue pair of a flow may have posted.
+    pub(super) fn receives(&self, flow: &Flow) -> u32 {
+        let bounded = self.bounds(flow).filter(|_| flow.op.uses_receives(false));
+        bounded.map_or(flow.depth * 2, |bounds| {
+            bounds.receives(flow.depth, self.line_rate(flow.from), self.longest_round_trip())
+        })
     }
 
     /// Connects a queue pair; hosts, queue pairs and PSNs are its own and its peer's.

@@ -1,8 +1,10 @@
 //! Flows and groups, as tables of a file.
 
+use std::time::Duration;
+
 use softnic_fault_injector::units::parse_size;
-use softnic_nic::transports::Transport;
 use softnic_nic::transports::qp::PayloadMode;
+use softnic_nic::transports::{BestEffort, Transport};
 use softnic_sdr::reliable::Scheme;
 use softnic_switch::group::MAX_RECEIVERS;
 use softnic_wire::PathMtu;
@@ -116,7 +118,29 @@ fn work(keys: &Keys<'_>, topology: &Topology, from: usize, to: usize) -> Result<
         stop: keys.parsed("stop", time)?,
         dscp: keys.integer("dscp", 0..=63)?.unwrap_or(0) as u8,
         cc,
+        deadline: deadline(keys, transport)?,
+        stride: stride(keys, transport)?,
     })
+}
+
+/// The time that each message has, where the transport keeps deadlines.
+fn deadline(keys: &Keys<'_>, transport: Transport) -> Result<Option<Duration>, TopologyError> {
+    match keys.parsed("deadline", time)? {
+        Some(_) if !transport.is_bounded() => Err(keys.error("deadline", "only xp keeps deadlines")),
+        Some(deadline) if deadline.is_zero() => Err(keys.error("deadline", "longer than 0: nothing would leave")),
+        deadline => Ok(deadline),
+    }
+}
+
+/// Blocks that each packet has a part of.
+fn stride(keys: &Keys<'_>, transport: Transport) -> Result<u16, TopologyError> {
+    let most = u64::from(BestEffort::MAX_STRIDE);
+    match keys.integer("stride", 1..=most)? {
+        None | Some(1) => Ok(1),
+        Some(_) if !transport.is_bounded() => Err(keys.error("stride", "only xp has strided packets")),
+        Some(stride) if stride.is_power_of_two() => Ok(stride as u16),
+        Some(_) => Err(keys.error("stride", format!("a power of two up to {most}"))),
+    }
 }
 
 /// Bytes of a chunk, where messages have any.
