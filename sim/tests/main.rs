@@ -1,5 +1,6 @@
 //! Tests of the simulator, and of NICs in it. One program for all files: built and linked once, not once a file.
 
+mod background;
 mod captures;
 mod failover;
 mod failover_runs;

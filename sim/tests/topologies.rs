@@ -22,7 +22,7 @@ fn dropped(r: &TopologyReport) -> u64 {
     r.ports.iter().map(|p| p.stats.dropped).sum()
 }
 
-const EXAMPLES: [(&str, &str); 6] = [
+pub const EXAMPLES: [(&str, &str); 6] = [
     ("best-effort", include_str!("../../docs/topologies/best-effort.toml")),
     ("dumbbell", include_str!("../../docs/topologies/dumbbell.toml")),
     ("star", include_str!("../../docs/topologies/star.toml")),
@@ -300,11 +300,13 @@ fn what_the_documentation_shows_is_a_topology_with_every_key() {
         "[[event]]\nx = 1",
         "[[flow]]\nx = 1",
         "[[group]]\nx = 1",
+        "[[background]]\nx = 1",
     ] {
         let said =
             format!("kind = \"star\"\nhosts = 2\n{table}").parse::<Topology>().map(|_| ()).unwrap_err().to_string();
         let keys = said.split("here: ").nth(1).unwrap_or_else(|| panic!("the list of all keys: {said}"));
-        for key in keys.split(", ").filter(|k| !["link", "switch", "event", "flow", "group"].contains(k)) {
+        for key in keys.split(", ").filter(|k| !["link", "switch", "event", "flow", "group", "background"].contains(k))
+        {
             assert!(shown.contains(&format!("{key} = ")), "{key} is not shown");
         }
     }

@@ -46,7 +46,7 @@ fn messages_end_by_their_deadline_with_what_the_loss_leaves() {
                 assert_eq!(f.completed, 300, "each ends by its deadline: {what}");
                 assert!(f.completion_times.max_ms() <= 2.0, "{what}: {} ms", f.completion_times.max_ms());
                 // Three or four links lose a packet each in a hundred, and with a READ's request all of it is lost.
-                assert!((0.02..0.08).contains(&(d.missing_bytes as f64 / 15e6)), "{what}: {d:?}");
+                assert!((0.02..0.12).contains(&(d.missing_bytes as f64 / 15e6)), "{what}: {d:?}");
                 assert_eq!((lossy.retransmitted_packets, lossy.stalled), (0, false), "{what}");
                 assert_eq!(report(&text, 3).digest, lossy.digest, "{what}");
             }

@@ -10,6 +10,7 @@ use softnic_nic::transports::Status;
 use softnic_wire::mad::vendor::Extensions;
 
 use super::Topology;
+use super::background::Traffic;
 use super::hooks::{Capture, Hooks, Sample};
 use super::report::TopologyReport;
 use super::running::Running;
@@ -21,6 +22,9 @@ use crate::workload::SimError;
 /// Runs to the end; the same topology and seed give the same run.
 pub fn run(topology: &Topology, seed: u64, hooks: Hooks<'_>) -> Result<TopologyReport, SimError> {
     let Hooks { mut progress, stop, observe, capture, host, switch } = hooks;
+    if topology.work().next().is_none() && topology.background_end().is_none() {
+        return Err(SimError::Options("without flows every background needs a stop: such a run has no end"));
+    }
     let world = World::new(topology, seed, host, switch);
     let mut run = Run::new(world, seed)?;
     let written = capture.map(|capture| run.capture(capture)).transpose()?;
@@ -50,6 +54,12 @@ pub(super) struct Run<'t> {
     of_host: Vec<Vec<usize>>,
     /// Flows of reliable messages over SDR to each host.
     reliable_to: Vec<Vec<usize>>,
+    pub(super) background: Traffic<'t>,
+    /// When the background is over, where there are no flows to wait for.
+    until: Option<Time>,
+    /// When a work request ended last, or the last flow starts; and how long the next one may take then.
+    progress: Time,
+    patience: Duration,
     /// Route changes that have happened.
     changes: usize,
     /// Work requests of all flows, and those of them that have ended.
@@ -77,11 +87,19 @@ impl<'t> Run<'t> {
             reliable_to[flow.to].push(i);
         }
         let total = flows.iter().map(|f| f.flow.count).sum();
+        let background = Traffic::new(&mut world, seed)?;
+        let until = if flows.is_empty() { topology.background_end() } else { None };
+        let progress = flows.iter().map(|f| f.start).max().unwrap_or_default();
+        let patience = world.patience();
         Ok(Run {
             world,
             flows,
             of_host,
             reliable_to,
+            background,
+            until: until.map(|until| Time::default().after(until)),
+            progress,
+            patience,
             changes: 0,
             total,
             ended: 0,
@@ -148,6 +166,10 @@ impl<'t> Run<'t> {
             }
         }
         self.negotiate();
+        self.background.begin(&mut self.world);
+        if let Some(until) = self.until {
+            self.world.sim.wake_at(until, 0);
+        }
         let hosts = self.world.sides.len();
         for change in &self.world.topology.changes {
             self.world.sim.wake_at(Time::default().after(change.at), hosts + change.switch);
@@ -162,9 +184,9 @@ impl<'t> Run<'t> {
         Ok(Some(node))
     }
 
-    /// Whether all work requests of all flows have ended.
+    /// Whether all work requests of all flows have ended; without flows, whether the background has.
     pub(super) fn is_done(&self) -> bool {
-        self.ended >= self.total
+        self.ended >= self.total && self.until.is_none_or(|until| self.world.sim.now() >= until)
     }
 
     fn change_routes(&mut self) {
@@ -181,8 +203,17 @@ impl<'t> Run<'t> {
     fn attend(&mut self, node: usize) -> Result<(), SimError> {
         if node < self.world.sides.len() {
             self.total -= self.stop_flows(node);
-            self.ended += self.collect_sends(node)?;
+            let ended = self.collect_sends(node)?;
+            self.ended += ended;
             self.collect_receives(node)?;
+            let now = self.world.sim.now();
+            if ended > 0 {
+                self.progress = self.progress.max(now);
+            } else if self.ended < self.total && now > self.progress.after(self.patience) {
+                // Flows that stand still are found by nothing more happening.
+                self.background.silence();
+            }
+            self.background.attend(&mut self.world, node);
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Topologies as people write them, in TOML; `docs/simulator.md` describes the format.
 
+mod background;
 mod keys;
 mod work;
 
@@ -14,6 +15,7 @@ use softnic_wire::PathMtu;
 use toml::{Table, Value};
 
 use super::{Kind, Link, Pfc, Place, RouteChange, Topology};
+use background::background;
 use keys::Keys;
 use work::{flow, group};
 
@@ -75,6 +77,7 @@ const TOP: &[&str] = &[
     "event",
     "flow",
     "group",
+    "background",
 ];
 const LINK: &[&str] = &["between", "rate", "delay", "fault", "parallel"];
 const PFC: &[&str] = &["xoff", "xon", "headroom"];
@@ -98,6 +101,9 @@ const FLOW: &[&str] = &[
 ];
 const GROUP: &[&str] = &["from", "to", "op", "size", "count", "depth", "start", "stop", "cc", "dscp"];
 
+const BACKGROUND: &[&str] =
+    &["pattern", "from", "to", "share", "on", "size", "hosts", "every", "transport", "cc", "dscp", "start", "stop"];
+
 /// Switches that addresses can tell apart, and hosts in all.
 const MAX_SWITCHES: u64 = 250;
 const MAX_HOSTS: u64 = 4096;
@@ -111,8 +117,12 @@ impl FromStr for Topology {
 
     fn from_str(text: &str) -> Result<Topology, TopologyError> {
         let topology = Topology::of_network(text)?;
-        if topology.work().next().is_none() {
-            let why = "there is none: each begins with a line [[flow]], and has from and to".into();
+        let has_end = !topology.background.is_empty() && topology.background_end().is_some();
+        if topology.work().next().is_none() && !has_end {
+            let why = match topology.background.is_empty() {
+                true => "there is none: each begins with a line [[flow]], and has from and to".into(),
+                false => "there is none, and not every background has a stop: such a run has no end".into(),
+            };
             return Err(TopologyError::Key { place: String::new(), key: "flow", why });
         }
         Ok(topology)
@@ -159,6 +169,10 @@ impl Topology {
         for (i, table) in top.tables("group")?.into_iter().enumerate() {
             let keys = Keys::new(format!("group {}: ", i + 1), table, GROUP)?;
             topology.groups.push(group(&keys, &topology)?);
+        }
+        for (i, table) in top.tables("background")?.into_iter().enumerate() {
+            let keys = Keys::new(format!("background {}: ", i + 1), table, BACKGROUND)?;
+            topology.background.push(background(&keys, &topology)?);
         }
         Ok(topology)
     }

@@ -66,6 +66,29 @@ pub struct MemberReport {
     pub behind: u32,
 }
 
+/// What was posted in the background, and what became of it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct BackgroundReport {
+    /// WRITEs that were posted, or wait for room.
+    pub messages: u64,
+    /// Their payload.
+    pub bytes: u64,
+    /// What they take on the wire, as packets of UC.
+    pub wire_bytes: u64,
+    /// The same in 10^9 bits a second, from its start to its stop or the end of the run.
+    pub offered_gbps: f64,
+    /// The same as a part of the line, as [`Background::share`](super::Background::share) has it.
+    pub offered_share: f64,
+    /// WRITEs that completed well at their sender; of UC and XP that says that they were sent.
+    pub completed: u64,
+    /// WRITEs that ended otherwise.
+    pub failed: u64,
+    /// How the first of them ended.
+    pub first_failure: Option<Status>,
+    /// WRITEs that were due and had no room at the end: their sender could not keep up.
+    pub waiting: u64,
+}
+
 /// What a host sent.
 #[derive(Debug, Clone)]
 pub struct HostReport {
@@ -103,6 +126,8 @@ pub struct TopologyReport {
     pub flows: Vec<FlowReport>,
     /// One for each group, in the order given.
     pub groups: Vec<GroupReport>,
+    /// One for each background, in the order given.
+    pub background: Vec<BackgroundReport>,
     /// All hosts.
     pub hosts: Vec<HostReport>,
     /// The ports of all switches.
@@ -138,7 +163,9 @@ pub struct TopologyReport {
 impl Run<'_> {
     pub(super) fn report(mut self) -> TopologyReport {
         let begin = self.flows.iter().map(|f| f.start.instant().as_nanos()).min().unwrap_or(0);
-        let end = self.flows.iter().map(|f| f.last).max().unwrap_or(begin).max(begin);
+        // Without flows it is the caller's traffic, or what is in the background, that counts.
+        let now = self.world.sim.now().instant().as_nanos();
+        let end = self.flows.iter().map(|f| f.last).max().unwrap_or(now).max(begin);
         let per_second = |bits: f64, ns: u64| if ns > 0 { bits / (ns as f64 / 1e9) } else { 0.0 };
         let bits = |f: &Running| f.bytes() * 8.0;
         let world = &mut self.world;
@@ -210,6 +237,7 @@ impl Run<'_> {
         TopologyReport {
             flows,
             groups,
+            background: self.background.reports(&self.world),
             hosts,
             ports,
             goodput_gbps,

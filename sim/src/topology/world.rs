@@ -24,6 +24,9 @@ use softnic_switch::{NextHop, Prefix, Switch, SwitchConfig};
 /// Frames that a switch holds in all its queues.
 const SWITCH_FRAMES: usize = 1 << 20;
 
+/// How long flows may stand still, at least, before background traffic ends: READs of XP may take a second.
+const LEAST_PATIENCE: Duration = Duration::from_secs(4);
+
 /// Bytes of the longest frame.
 fn max_frame(topology: &Topology) -> u64 {
     u64::from(topology.mtu.bytes()) + HEADERS
@@ -354,8 +357,7 @@ impl<'t> World<'t> {
 
     /// The rate of a host's link.
     pub(super) fn line_rate(&self, host: usize) -> u64 {
-        let of_host = |l: &&Link| l.a == Place::Host(host) || l.b == Place::Host(host);
-        self.topology.links.iter().find(of_host).map_or(u64::MAX, |l| l.rate)
+        self.topology.line_rate(host)
     }
 
     /// The link by which a host sends.
@@ -371,6 +373,19 @@ impl<'t> World<'t> {
     /// By default four of the longest round trips.
     fn timeout(&self) -> u8 {
         self.topology.timeout.unwrap_or_else(|| timeout_code(self.longest_round_trip().saturating_mul(4)))
+    }
+
+    /// How long a work request of a flow may take, whatever is lost: its retries, and ten times all that is outstanding on the slowest link.
+    pub(super) fn patience(&self) -> Duration {
+        let t = self.topology;
+        let code = u32::from(self.timeout());
+        let timeouts =
+            Duration::from_nanos(4096).saturating_mul(1 << code).saturating_mul(4 * (u32::from(t.retry) + 2));
+        let slowest = t.links.iter().map(|l| l.rate).min().unwrap_or(u64::MAX).max(1);
+        let seconds = u128::from(t.outstanding()) * 80 / u128::from(slowest);
+        let sent = Duration::from_secs(u64::try_from(seconds).unwrap_or(u64::MAX));
+        let deadlines = t.flows.iter().filter_map(|flow| flow.deadline).max().unwrap_or_default();
+        timeouts.saturating_add(sent).saturating_add(deadlines).saturating_add(LEAST_PATIENCE)
     }
 
     /// A round trip with every queue on the way full and every link the slowest.

@@ -138,8 +138,8 @@ impl Sender {
         count(partial, slot.len - placed, host);
         let whole = completion(&slot, self.qpn, Status::Success);
         let done = Completion { byte_len: placed, message_len: slot.len, partial, ..whole };
-        let Reads { outstanding, max, .. } = self.reads;
-        self.reads = Reads { outstanding: outstanding.saturating_sub(1), max, ..Reads::default() };
+        let Reads { outstanding, max, late, .. } = self.reads;
+        self.reads = Reads { outstanding: outstanding.saturating_sub(1), max, late, ..Reads::default() };
         self.end_head(&slot, done, host)?;
         self.complete_sent(host)
     }

@@ -56,7 +56,12 @@ pub(super) fn group(keys: &Keys<'_>, topology: &Topology) -> Result<Group, Topol
     Ok(Group { work, receivers })
 }
 
-fn host(keys: &Keys<'_>, topology: &Topology, key: &'static str, name: &str) -> Result<usize, TopologyError> {
+pub(super) fn host(
+    keys: &Keys<'_>,
+    topology: &Topology,
+    key: &'static str,
+    name: &str,
+) -> Result<usize, TopologyError> {
     topology.hosts.iter().position(|h| h == name).ok_or_else(|| {
         let last = topology.hosts.last().map_or("", String::as_str);
         keys.error(key, format!("a host: {} to {last}", topology.hosts[0]))
@@ -95,7 +100,7 @@ fn work(keys: &Keys<'_>, topology: &Topology, from: usize, to: usize) -> Result<
     let cc = keys.parsed("cc", |s| Cc::parse(s, &UNITS))?.unwrap_or_default();
     if let Some(what) = unsupported(transport, op, size, topology.mtu, cc) {
         return Err(match what {
-            Unsupported::Cc => keys.error("cc", format!("{transport} has no congestion control")),
+            Unsupported::Cc => unsupported_cc(keys, transport),
             Unsupported::Responses => keys.error("op", "uc has no READs and no atomics: \"write\" or \"send\""),
             Unsupported::Atomics => keys.error("op", "xp has no atomics: \"write\", \"send\" or \"read\""),
             Unsupported::NotSend => keys.error("op", "ud has SENDs only: \"send\""),
@@ -121,6 +126,11 @@ fn work(keys: &Keys<'_>, topology: &Topology, from: usize, to: usize) -> Result<
         deadline: deadline(keys, transport)?,
         stride: stride(keys, transport)?,
     })
+}
+
+/// Why a transport does not take that congestion control.
+pub(super) fn unsupported_cc(keys: &Keys<'_>, transport: Transport) -> TopologyError {
+    keys.error("cc", format!("{transport} has no congestion control"))
 }
 
 /// The time that each message has, where the transport keeps deadlines.
