@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use softnic_perf::stop;
+use softnic_perf::{say, stop};
 use softnic_sim::topology::{self, Capture, Flow, FlowReport, Hooks, Topology, TopologyReport};
 use softnic_sim::{CompletionTimes, SimError};
 
@@ -59,13 +59,32 @@ pub(crate) fn run(file: &str, capture: Option<(&str, Option<&str>)>, common: &Co
     if report.interrupted {
         return Ok(ExitCode::from(stop::EXIT_CODE));
     }
+    if let Some((i, status)) = report.background.iter().enumerate().find_map(|(i, b)| Some((i, b.first_failure?))) {
+        let failed = report.background[i].failed;
+        return Err(format!("{failed} WRITEs of background {} failed, the first with: {status}", i + 1));
+    }
     let failed: u64 = work(&report).map(|f| f.failed).sum();
     match work(&report).find_map(|f| f.first_failure) {
         Some(status) => Err(format!("{failed} work requests failed, the first of a flow with: {status}")),
         None if report.stalled => {
             Err("nothing more happens, and not all is done: something was lost, and nobody waits for it".into())
         }
-        None => Ok(ExitCode::SUCCESS),
+        None => {
+            tell_waiting(&report);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Says what background traffic was not sent because its senders could not keep up.
+fn tell_waiting(report: &TopologyReport) {
+    for (i, b) in report.background.iter().enumerate().filter(|(_, b)| b.waiting > 0) {
+        say!(
+            "softnic: {} of {} WRITEs of background {} were due and had no room to leave",
+            b.waiting,
+            b.messages,
+            i + 1
+        );
     }
 }
 
@@ -130,6 +149,17 @@ fn print_json(t: &Topology, r: &TopologyReport) -> io::Result<()> {
         if !flow.transport.is_reliable() {
             value["sent"] = json!(f.sent);
         }
+        if let Some(d) = &f.delivered {
+            value["deadline_ms"] = json!(flow.deadline.map(|deadline| deadline.as_secs_f64() * 1e3));
+            value["stride"] = json!(flow.stride);
+            value["delivered_bytes"] = json!(d.bytes);
+            value["missing_bytes"] = json!(d.missing_bytes);
+            value["missing_ranges"] = json!(d.missing_ranges);
+            value["partial"] = json!(d.partial);
+            value["preempted"] = json!(d.preempted);
+            value["expired"] = json!(d.expired);
+            value["late_packets"] = json!(f.late_packets);
+        }
         writeln!(out, "{value}")?;
     }
     for (i, (group, g)) in t.groups.iter().zip(&r.groups).enumerate() {
@@ -163,6 +193,27 @@ fn print_json(t: &Topology, r: &TopologyReport) -> io::Result<()> {
         add_work(&mut value, t, &group.work, &g.work);
         writeln!(out, "{value}")?;
     }
+    for (i, (background, b)) in t.background.iter().zip(&r.background).enumerate() {
+        let names = |hosts: &[usize]| hosts.iter().map(|host| t.hosts[*host].clone()).collect::<Vec<_>>();
+        let value = json!({
+            "background": i + 1,
+            "pattern": background.pattern.name(),
+            "from": names(&background.from),
+            "to": names(&background.to),
+            "transport": background.transport.to_string(),
+            "cc": background.cc.name(),
+            "share": background.share,
+            "offered_share": b.offered_share,
+            "offered_gbps": b.offered_gbps,
+            "messages": b.messages,
+            "bytes": b.bytes,
+            "completed": b.completed,
+            "failed": b.failed,
+            "waiting": b.waiting,
+            "start_ms": background.start.as_secs_f64() * 1e3,
+        });
+        writeln!(out, "{value}")?;
+    }
     let ports = r.ports.iter().map(|p| {
         let mut value = json!({
             "switch": p.switch,
@@ -186,6 +237,7 @@ fn print_json(t: &Topology, r: &TopologyReport) -> io::Result<()> {
     let mut value = json!({ "summary": {
         "flows": r.flows.len(),
         "groups": r.groups.len(),
+        "backgrounds": r.background.len(),
         "goodput_gbps": r.goodput_gbps,
         "fct_ms": fct(&r.completion_times),
         "completed": work(r).map(|f| f.completed).sum::<u64>(),
@@ -229,6 +281,57 @@ fn print_work(
     )
 }
 
+/// What came of messages that may come in part.
+fn print_best_effort(out: &mut impl Write, t: &Topology, r: &TopologyReport) -> io::Result<()> {
+    let flows = t.flows.iter().zip(&r.flows).enumerate().filter_map(|(i, (flow, f))| Some((i, flow, f, f.delivered?)));
+    let rows: Vec<_> = flows.map(|(i, flow, f, d)| (i + 1, flow.spoken(), f.late_packets, d)).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let width = rows.iter().map(|(_, transport, ..)| transport.len()).max().unwrap_or(0).max(9);
+    writeln!(
+        out,
+        "\nflow  {:width$}  {:>14} {:>12} {:>9}  {:>9} {:>9} {:>9}  {:>9}",
+        "transport", "delivered", "missing", "in ranges", "in part", "preempted", "expired", "late"
+    )?;
+    for (number, transport, late, d) in rows {
+        writeln!(
+            out,
+            "{number:>4}  {transport:width$}  {:>14} {:>12} {:>9}  {:>9} {:>9} {:>9}  {late:>9}",
+            d.bytes, d.missing_bytes, d.missing_ranges, d.partial, d.preempted, d.expired
+        )?;
+    }
+    Ok(())
+}
+
+/// What was posted in the background, beside what was asked for.
+fn print_background(out: &mut impl Write, t: &Topology, r: &TopologyReport) -> io::Result<()> {
+    if t.background.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\nbackground  {:8}  {:>7} {:>9}  {:>8}  {:>10} {:>10} {:>8} {:>8}",
+        "pattern", "share", "offered", "Gbit/s", "messages", "completed", "failed", "waiting"
+    )?;
+    for (i, (background, b)) in t.background.iter().zip(&r.background).enumerate() {
+        writeln!(
+            out,
+            "{:>10}  {:8}  {:>5.1} % {:>7.1} %  {:>8.3}  {:>10} {:>10} {:>8} {:>8}",
+            i + 1,
+            background.pattern.name(),
+            background.share * 100.0,
+            b.offered_share * 100.0,
+            b.offered_gbps,
+            b.messages,
+            b.completed,
+            b.failed,
+            b.waiting
+        )?;
+    }
+    Ok(())
+}
+
 fn print_table(t: &Topology, r: &TopologyReport) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if r.interrupted {
@@ -248,6 +351,7 @@ fn print_table(t: &Topology, r: &TopologyReport) -> io::Result<()> {
         let to = format!("{} hosts", group.receivers.len());
         print_work(&mut out, width, &format!("g{}", i + 1), [&t.hosts[group.work.from], &to], &g.work)?;
     }
+    print_best_effort(&mut out, t, r)?;
     if !r.groups.is_empty() {
         writeln!(
             out,
@@ -272,6 +376,7 @@ fn print_table(t: &Topology, r: &TopologyReport) -> io::Result<()> {
             switches.collect::<Vec<_>>().join(", ")
         )?;
     }
+    print_background(&mut out, t, r)?;
     writeln!(
         out,
         "\n{:width$}  {:>4}  {:width$}  {:>10} {:>9} {:>9} {:>9}  {:>9}",
@@ -292,7 +397,9 @@ fn print_table(t: &Topology, r: &TopologyReport) -> io::Result<()> {
         )?;
     }
     writeln!(out, "\ngoodput           {:>12.3} Gbit/s, all flows together", r.goodput_gbps)?;
-    let unreliable = || t.flows.iter().zip(&r.flows).filter(|(flow, _)| !flow.transport.is_reliable());
+    let unreliable = || {
+        t.flows.iter().zip(&r.flows).filter(|(flow, _)| !flow.transport.is_reliable() && !flow.transport.is_bounded())
+    };
     let sum = |of: fn(&FlowReport) -> u64| unreliable().map(|(_, f)| of(f)).sum::<u64>();
     if unreliable().next().is_some() {
         writeln!(out, "uc and ud         {:>12} messages sent, {} delivered", sum(|f| f.sent), sum(|f| f.completed))?;

@@ -89,6 +89,8 @@ impl Fairness {
                 stop: Some(first_leaves + self.apart * i),
                 cc: self.cc,
                 dscp: 0,
+                deadline: None,
+                stride: 1,
             }
         };
         Topology {

@@ -3,6 +3,7 @@
 //! A run is a pure function of code, options and seed: the same seed twice gives the same trace, event for event.
 #![forbid(unsafe_code)]
 
+mod bounded;
 mod delivery;
 mod digest;
 pub mod dual_pair;

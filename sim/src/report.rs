@@ -58,6 +58,8 @@ pub struct Delivered {
     pub bytes: u64,
     /// Bytes of completed messages that were not.
     pub missing_bytes: u64,
+    /// The ranges that those lie in, each as long as it can be within its message.
+    pub missing_ranges: u64,
     /// Messages that completed without all of their bytes.
     pub partial: u64,
     /// Those that a later message ended.

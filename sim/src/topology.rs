@@ -1,11 +1,13 @@
 //! Networks of hosts and switches, and the flows and groups in them, as data. Their shapes are in `shape`, reading them in `parse`,
 //! making them in `world`, running them in `flows`.
 
+mod background;
 mod bifurcation;
 mod flows;
 mod fuzz;
 mod groups;
 mod hooks;
+mod network;
 mod parse;
 mod reliable;
 mod report;
@@ -24,12 +26,15 @@ use softnic_wire::{MacAddr, PathMtu, pause};
 
 use crate::workload::{Cc, Op};
 
+pub use background::{Background, Pattern};
 pub use flows::run;
 pub use fuzz::fuzz_topology;
 pub use hooks::{Capture, Hooks, Sample};
+pub use network::Network;
 pub use parse::TopologyError;
-pub use report::{FlowReport, GroupReport, HostReport, MemberReport, PortReport, TopologyReport};
+pub use report::{BackgroundReport, FlowReport, GroupReport, HostReport, MemberReport, PortReport, TopologyReport};
 pub use shape::{Kind, Place};
+pub use world::Connecting;
 
 /// Room for the headers of a frame.
 const HEADERS: u64 = 128;
@@ -78,6 +83,10 @@ pub struct Flow {
     pub cc: Cc,
     /// Of its packets, and of their answers.
     pub dscp: u8,
+    /// The time that each message has from when it is posted, over a transport of best effort.
+    pub deadline: Option<Duration>,
+    /// Blocks that each packet has a part of, over such a transport; 1 is plain.
+    pub stride: u16,
 }
 
 impl Flow {
@@ -153,6 +162,8 @@ pub struct Topology {
     pub flows: Vec<Flow>,
     /// Who sends to several at once.
     pub groups: Vec<Group>,
+    /// What else is on the network.
+    pub background: Vec<Background>,
 }
 
 impl Pfc {
@@ -188,6 +199,7 @@ impl Topology {
             retry: 7,
             flows: Vec::new(),
             groups: Vec::new(),
+            background: Vec::new(),
         }
     }
 
@@ -204,7 +216,8 @@ impl Topology {
             let bytes = u64::from(work.size).saturating_add(packets * HEADERS);
             bytes.saturating_mul(work.depth.into()).saturating_mul(to.len() as u64)
         };
-        self.work().map(of).fold(0, u64::saturating_add)
+        let flows = self.work().map(of).fold(0, u64::saturating_add);
+        flows.saturating_add(self.background.iter().map(Background::outstanding).fold(0, u64::saturating_add))
     }
 
     /// Where a host sends frames for another: out of its subnet to its switch, which routes them.
@@ -242,6 +255,12 @@ impl Topology {
             }
         }
         false
+    }
+
+    /// The rate of a host's link.
+    pub(crate) fn line_rate(&self, host: usize) -> u64 {
+        let of_host = |l: &&Link| l.a == Place::Host(host) || l.b == Place::Host(host);
+        self.links.iter().find(of_host).map_or(u64::MAX, |l| l.rate)
     }
 
     /// The links of two places.

@@ -1,6 +1,5 @@
 //! `softnic sim`: one host keeps a number of work requests outstanding to the other until all are done.
 
-mod bounded;
 mod ending;
 mod hosts;
 mod options;
@@ -12,7 +11,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bounded::Messages;
 use hosts::{Hosts, pair_of};
 use options::check;
 pub use options::{Backup, Cc, Op, Options, Outage, SimError, UNITS};
@@ -27,6 +25,7 @@ use softnic_trace::Trace;
 use softnic_wire::{Qpn, grh};
 
 use crate::Time;
+use crate::bounded::Messages;
 use crate::delivery::{UnderWay, same_bytes};
 use crate::pair::{A, B, Network, QKEY};
 use crate::report::{CompletionTimes, Delivered, Report};
@@ -36,6 +35,8 @@ const MAX_BUFFER: u64 = 8 << 20;
 /// The stream of random numbers that the secret of authenticated runs is drawn from.
 const SECRET: u64 = 1000;
 const ADDRESS: [u64; 2] = [0x10_0000_0000, 0x20_0000_0000];
+/// Where bitmaps begin, on either side: behind all payload.
+const BITMAPS: u64 = 0x30_0000_0000;
 
 /// One connection of the workload.
 struct Flow {
@@ -190,7 +191,12 @@ impl<'a, 'p> Run<'a, 'p> {
             } else {
                 None
             };
-            let messages = Messages::new(o, i, &mut hosts)?;
+            let messages = o.transport.is_bounded().then(|| {
+                let (host, slots) = if o.op == Op::Read { (A, o.depth) } else { (B, o.receives()) };
+                let register = |bitmaps: &Arc<Buffer>| hosts.reg_mr(host, bitmaps, Access::LOCAL_WRITE);
+                Messages::new(o.bounds(), slots, |bytes| BITMAPS + i * bytes, register)
+            });
+            let messages = messages.transpose()?;
             flows.push(Flow {
                 qpns,
                 keys,
@@ -309,7 +315,7 @@ impl<'a, 'p> Run<'a, 'p> {
         }
         let flow = &mut self.flows[i];
         let is_read = self.options.op == Op::Read;
-        let work = flow.messages.as_ref().map(|m| m.work(self.options, now, is_read));
+        let work = flow.messages.as_ref().map(|m| m.work(now, is_read));
         let offset = flow.posted % self.slots * u64::from(size);
         let sges = [Sge { addr: flow.base[A] + offset, len: size, lkey: flow.keys[A] }];
         let (remote_addr, rkey) = (flow.base[B] + offset, flow.keys[B]);
@@ -355,7 +361,7 @@ impl<'a, 'p> Run<'a, 'p> {
         // What a WRITE brings goes elsewhere.
         let sges = [Sge { addr, len, lkey: flow.keys[B] }];
         let sges = if self.options.op == Op::Write { &[] } else { &sges[..] };
-        let work = flow.messages.as_ref().map(|m| m.work(self.options, now, true));
+        let work = flow.messages.as_ref().map(|m| m.work(now, true));
         let wr = RecvWr { wr_id: ((i as u64) << 40) | slot, sges, best_effort: work.as_ref() };
         let qpn = flow.qpns[B];
         // The queue holds as many as are ever posted; on a queue pair in error they are flushed.
@@ -448,16 +454,16 @@ impl<'a, 'p> Run<'a, 'p> {
     /// A message of best effort ended, at the side that gets its bytes.
     fn end_message(&mut self, c: Completion) -> Result<(), SimError> {
         let (qp, now) = ((c.wr_id >> 40) as usize, self.hosts.now().as_nanos());
-        let (o, flow) = (self.options, &mut self.flows[qp]);
-        let ended = flow.messages.as_mut().and_then(|m| m.end(&c, o.size, &mut self.delivered));
+        let flow = &mut self.flows[qp];
+        let ended = flow.messages.as_mut().and_then(|m| m.end(&c, &mut self.delivered));
         let Some((number, posted_at)) = ended else { return Ok(()) };
         self.done += 1;
         self.last_completion = now;
         self.times.record(now - posted_at);
         // All of a message lies in one slot, on both sides.
         let at = [A, B].map(|h| (number % self.slots * self.stride[h]) as usize);
-        let buffers = flow.buffers.as_ref();
-        match flow.messages.as_mut().is_none_or(|m| m.is_right(o, number, &c, buffers, at)) {
+        let buffers = flow.buffers.as_ref().map(|b| b.each_ref());
+        match flow.messages.as_mut().is_none_or(|m| m.is_right(number, &c, buffers, at)) {
             true => Ok(()),
             false => Err(SimError::Data { qp, slot: (number % self.slots) as usize }),
         }

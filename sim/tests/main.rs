@@ -1,5 +1,6 @@
 //! Tests of the simulator, and of NICs in it. One program for all files: built and linked once, not once a file.
 
+mod background;
 mod captures;
 mod failover;
 mod failover_runs;
@@ -9,6 +10,7 @@ mod flow_completion;
 mod fuzz_seeds;
 mod groups;
 mod layers;
+mod networks;
 mod nodes;
 mod pfc;
 mod ping_pong;
@@ -22,6 +24,7 @@ mod switch;
 mod tail_loss;
 mod targeted;
 mod topologies;
+mod topology_best_effort;
 mod topology_groups;
 mod trace;
 mod training;

@@ -22,7 +22,8 @@ fn dropped(r: &TopologyReport) -> u64 {
     r.ports.iter().map(|p| p.stats.dropped).sum()
 }
 
-const EXAMPLES: [(&str, &str); 5] = [
+pub const EXAMPLES: [(&str, &str); 6] = [
+    ("best-effort", include_str!("../../docs/topologies/best-effort.toml")),
     ("dumbbell", include_str!("../../docs/topologies/dumbbell.toml")),
     ("star", include_str!("../../docs/topologies/star.toml")),
     ("leaf-spine", include_str!("../../docs/topologies/leaf-spine.toml")),
@@ -206,7 +207,7 @@ fn faults_and_rates_of_one_link_are_for_that_link() {
 
 #[test]
 fn without_payload_it_is_the_same_but_for_the_bytes() {
-    let (_, text) = EXAMPLES[1];
+    let (_, text) = EXAMPLES[2];
     let elided = result(&format!("payload = \"none\"\n{text}"), 1);
     let real = result(text, 1);
     assert_eq!(
@@ -299,11 +300,13 @@ fn what_the_documentation_shows_is_a_topology_with_every_key() {
         "[[event]]\nx = 1",
         "[[flow]]\nx = 1",
         "[[group]]\nx = 1",
+        "[[background]]\nx = 1",
     ] {
         let said =
             format!("kind = \"star\"\nhosts = 2\n{table}").parse::<Topology>().map(|_| ()).unwrap_err().to_string();
         let keys = said.split("here: ").nth(1).unwrap_or_else(|| panic!("the list of all keys: {said}"));
-        for key in keys.split(", ").filter(|k| !["link", "switch", "event", "flow", "group"].contains(k)) {
+        for key in keys.split(", ").filter(|k| !["link", "switch", "event", "flow", "group", "background"].contains(k))
+        {
             assert!(shown.contains(&format!("{key} = ")), "{key} is not shown");
         }
     }
@@ -311,7 +314,7 @@ fn what_the_documentation_shows_is_a_topology_with_every_key() {
 
 #[test]
 fn whatever_is_typed_wrong_gets_one_line_and_never_a_panic() {
-    let good = EXAMPLES[0].1;
+    let good = EXAMPLES[1].1;
     let mut refused = 0;
     for (at, _) in good.char_indices() {
         for put in ["", "\n", "\"", "[", "=", "0", "-", "é", "'''"] {

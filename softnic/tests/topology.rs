@@ -83,6 +83,53 @@ fn flows_of_any_transport_are_reported_with_what_arrived() {
 }
 
 #[test]
+fn what_of_a_flow_of_xp_did_not_come_is_reported() {
+    let file = example("best-effort.toml");
+    let json = sim(&["--topology", &file, "--json"]);
+    assert!(json.status.success(), "{}", String::from_utf8_lossy(&json.stderr));
+    let text = String::from_utf8(json.stdout).expect("UTF-8");
+    let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let number = |flow: usize, field: &str| lines[flow][field].as_u64().unwrap_or_else(|| panic!("{field}: {text}"));
+    for field in
+        ["delivered_bytes", "missing_bytes", "missing_ranges", "partial", "preempted", "expired", "late_packets"]
+    {
+        assert!(lines[0].get(field).is_none() && lines[1].get(field).is_none(), "{field} of a reliable flow");
+        assert!(lines[2][field].is_u64() && lines[3][field].is_u64(), "{field}");
+    }
+    for flow in [2, 3] {
+        let (size, sent) = (256 << 10, number(flow, "sent"));
+        assert_eq!((sent, number(flow, "completed"), lines[flow]["deadline_ms"].as_f64()), (200, 200, Some(1.0)));
+        assert_eq!(number(flow, "delivered_bytes") + number(flow, "missing_bytes"), sent * size);
+    }
+    // A lost packet leaves a range in each of 64 blocks, or of fewer at the end of a message.
+    assert!(number(3, "missing_ranges") > 10 * number(3, "partial") && number(2, "missing_ranges") > 0);
+    let table = String::from_utf8(sim(&["--topology", &file]).stdout).expect("UTF-8");
+    let line = table.lines().find(|l| l.contains("in ranges")).expect("a second table of flows");
+    assert!(line.starts_with("flow  transport ") && !table.contains("uc and ud"), "{table}");
+}
+
+#[test]
+fn background_is_reported_beside_what_was_asked_for() {
+    let all = "from = \"all\"\nto = \"all\"\nshare = 0.2\nstop = \"20ms\"\n";
+    let net = "kind = \"star\"\nhosts = 4\n[[background]]\npattern = \"incast\"\nevery = \"1ms\"\n";
+    let path = scratch("background.toml", &format!("{net}{all}"));
+    let file = path.to_str().expect("UTF-8");
+    let json = sim(&["--topology", file, "--json"]);
+    assert!(json.status.success(), "{}", String::from_utf8_lossy(&json.stderr));
+    let text = String::from_utf8(json.stdout).expect("UTF-8");
+    let first: Value = serde_json::from_str(text.lines().next().expect("a background")).expect("JSON");
+    assert_eq!((first["background"].as_u64(), first["pattern"].as_str()), (Some(1), Some("incast")));
+    assert!(first["offered_share"].as_f64().is_some_and(|share| (0.198..0.202).contains(&share)), "{first}");
+    assert_eq!(
+        (first["messages"].as_u64(), first["failed"].as_u64(), first["waiting"].as_u64()),
+        (Some(60), Some(0), Some(0))
+    );
+    let table = String::from_utf8(sim(&["--topology", file]).stdout).expect("UTF-8");
+    assert!(table.lines().any(|l| l.starts_with("         1  incast     20.0 %    20.0 %")), "{table}");
+    std::fs::remove_file(path).expect("removed");
+}
+
+#[test]
 fn a_network_is_captured_whole_or_one_link_of_it() {
     let path = scratch("run.pcapng", "");
     let (file, pcap) = (example("dumbbell.toml"), path.to_str().expect("UTF-8"));

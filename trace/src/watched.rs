@@ -92,6 +92,7 @@ impl Watched {
             receives_posted: 0,
             receives_completed: 0,
             in_flight: 0,
+            late_packets: 0,
             ..v
         };
         if limits(now) != limits(before) || (now.in_flight == 0) != (before.in_flight == 0) {

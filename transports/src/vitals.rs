@@ -30,4 +30,6 @@ pub struct Vitals {
     pub retries: u8,
     /// The same because the peer had no receive posted.
     pub rnr_retries: u8,
+    /// Packets of messages that were over, of transports of best effort; counts round.
+    pub late_packets: u32,
 }

@@ -54,6 +54,7 @@ pub(super) fn print_json(out: &mut dyn Write, args: &Args, o: &Options, r: &Repo
     if let Some(d) = &r.delivered {
         value["delivered_bytes"] = json!(d.bytes);
         value["missing_bytes"] = json!(d.missing_bytes);
+        value["missing_ranges"] = json!(d.missing_ranges);
         value["partial"] = json!(d.partial);
         value["preempted"] = json!(d.preempted);
         value["expired"] = json!(d.expired);

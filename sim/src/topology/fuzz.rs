@@ -51,7 +51,12 @@ fn check(t: &Topology) {
         assert!(!to.is_empty() && to.iter().all(|host| *host != f.from && *host < t.hosts.len()), "{to:?}");
         assert!(f.from != f.to && f.from.max(f.to) < t.hosts.len() && f.count > 0 && f.depth > 0, "{f:?}");
     }
-    assert!(t.work().next().is_some() && t.policy.limit > 0);
+    for b in &t.background {
+        assert!(b.pairs().all(|(from, to)| from != to && from.max(to) < t.hosts.len()), "{b:?}");
+        assert!(b.share > 0.0 && b.share <= 1.0 && b.stop.is_none_or(|stop| stop > b.start), "{b:?}");
+        assert!(b.from.iter().all(|host| b.pairs().any(|(from, _)| from == *host)), "{b:?}");
+    }
+    assert!(t.policy.limit > 0 && (t.work().next().is_some() || t.background_end().is_some()));
 }
 
 fn is_small(t: &Topology) -> bool {
@@ -59,6 +64,10 @@ fn is_small(t: &Topology) -> bool {
     let bytes: u64 = t.work().map(|(f, to)| f.count.min(1 << 20) * u64::from(f.size) * to.len() as u64).sum();
     let outstanding: u64 =
         t.work().map(|(f, to)| u64::from(f.depth) * u64::from(f.size).max(64) * to.len() as u64).sum();
+    // What is in the background lasts as long as flows do, and these may take all their retries.
+    if !t.background.is_empty() {
+        return false;
+    }
     let few = t.hosts.len() + t.switches.len() <= MAX_PLACES && messages <= MAX_MESSAGES && bytes <= MAX_BYTES;
     few && (t.payload == PayloadMode::Elided || outstanding <= 4 * MAX_BYTES)
 }

@@ -7,7 +7,7 @@ use super::bifurcation::{Tree, bifurcate};
 use super::flows::Run;
 use super::report::{GroupReport, MemberReport};
 use super::running::{Running, Side};
-use super::world::World;
+use super::world::{Connecting, World};
 use super::{Flow, Topology};
 use crate::workload::SimError;
 
@@ -43,9 +43,10 @@ impl World<'_> {
             side.qpn = self.create_qp(side.host, work)?;
         }
         let (mc_id, psn, rkey) = (self.mc_id(index, hosts[0]), Psn::new(self.draw()), self.draw());
-        self.connect_qp([sender.host, hosts[0]], work, [sender.qpn, mc_id], [psn; 2])?;
+        let how = Connecting::of(work);
+        self.connect_qp([sender.host, hosts[0]], &how, [sender.qpn, mc_id], [psn; 2])?;
         for side in &*receivers {
-            self.connect_qp([side.host, sender.host], work, [side.qpn, sender.qpn], [psn; 2])?;
+            self.connect_qp([side.host, sender.host], &how, [side.qpn, sender.qpn], [psn; 2])?;
         }
         let joined = Joined { mc_id, psn, rkey, tree };
         for (&switch, branches) in &joined.tree.branches {

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::rc::Rc;
 use std::time::Duration;
 
 use softnic_nic::Nic;
@@ -52,7 +53,7 @@ pub struct Capture<'c> {
 
 impl<'c> Capture<'c> {
     /// Writes the head of the file; what writes the frames. An error is left in `written`, and nothing is written after it.
-    pub(super) fn start<'w>(self, topology: &Topology, written: &'w RefCell<io::Result<()>>) -> io::Result<Tap<'w>>
+    pub(super) fn start<'w>(self, topology: &Topology, written: Rc<RefCell<io::Result<()>>>) -> io::Result<Tap<'w>>
     where
         'c: 'w,
     {

@@ -1,5 +1,6 @@
 //! Topologies as people write them, in TOML; `docs/simulator.md` describes the format.
 
+mod background;
 mod keys;
 mod work;
 
@@ -14,6 +15,7 @@ use softnic_wire::PathMtu;
 use toml::{Table, Value};
 
 use super::{Kind, Link, Pfc, Place, RouteChange, Topology};
+use background::background;
 use keys::Keys;
 use work::{flow, group};
 
@@ -75,14 +77,32 @@ const TOP: &[&str] = &[
     "event",
     "flow",
     "group",
+    "background",
 ];
 const LINK: &[&str] = &["between", "rate", "delay", "fault", "parallel"];
 const PFC: &[&str] = &["xoff", "xon", "headroom"];
 const EVENT: &[&str] = &["at", "switch", "to", "via"];
 const SWITCH: &[&str] = &["name", "programmable"];
-const FLOW: &[&str] =
-    &["from", "to", "op", "size", "count", "depth", "start", "stop", "cc", "dscp", "transport", "chunk"];
+const FLOW: &[&str] = &[
+    "from",
+    "to",
+    "op",
+    "size",
+    "count",
+    "depth",
+    "start",
+    "stop",
+    "cc",
+    "dscp",
+    "transport",
+    "chunk",
+    "deadline",
+    "stride",
+];
 const GROUP: &[&str] = &["from", "to", "op", "size", "count", "depth", "start", "stop", "cc", "dscp"];
+
+const BACKGROUND: &[&str] =
+    &["pattern", "from", "to", "share", "on", "size", "hosts", "every", "transport", "cc", "dscp", "start", "stop"];
 
 /// Switches that addresses can tell apart, and hosts in all.
 const MAX_SWITCHES: u64 = 250;
@@ -96,6 +116,25 @@ impl FromStr for Topology {
     type Err = TopologyError;
 
     fn from_str(text: &str) -> Result<Topology, TopologyError> {
+        let topology = Topology::of_network(text)?;
+        let has_end = !topology.background.is_empty() && topology.background_end().is_some();
+        if topology.work().next().is_none() && !has_end {
+            let why = match topology.background.is_empty() {
+                true => "there is none: each begins with a line [[flow]], and has from and to".into(),
+                false => "there is none, and not every background has a stop: such a run has no end".into(),
+            };
+            return Err(TopologyError::Key { place: String::new(), key: "flow", why });
+        }
+        Ok(topology)
+    }
+}
+
+impl Topology {
+    /// Reads a file that need have no flows: for software of one's own on the hosts ([`Network`](super::Network)).
+    ///
+    /// # Errors
+    /// When it is no TOML, or says what cannot be: in one line that names the place and the key.
+    pub fn of_network(text: &str) -> Result<Topology, TopologyError> {
         let table: Table = text.parse().map_err(|e: toml::de::Error| TopologyError::Toml {
             line: 1 + e.span().map_or(0, |s| text.bytes().take(s.start).filter(|b| *b == b'\n').count()),
             why: e.message().replace('\n', ", "),
@@ -131,8 +170,9 @@ impl FromStr for Topology {
             let keys = Keys::new(format!("group {}: ", i + 1), table, GROUP)?;
             topology.groups.push(group(&keys, &topology)?);
         }
-        if topology.work().next().is_none() {
-            return Err(top.error("flow", "there is none: each begins with a line [[flow]], and has from and to"));
+        for (i, table) in top.tables("background")?.into_iter().enumerate() {
+            let keys = Keys::new(format!("background {}: ", i + 1), table, BACKGROUND)?;
+            topology.background.push(background(&keys, &topology)?);
         }
         Ok(topology)
     }

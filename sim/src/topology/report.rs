@@ -5,7 +5,7 @@ use softnic_transports::Status;
 
 use super::flows::Run;
 use super::running::Running;
-use crate::report::CompletionTimes;
+use crate::report::{CompletionTimes, Delivered};
 use softnic_switch::PortStats;
 use softnic_switch::group::GroupCounters;
 use softnic_switch::pfc::PfcStats;
@@ -28,6 +28,10 @@ pub struct FlowReport {
     pub first_failure: Option<Status>,
     /// From the start to the last completion, in milliseconds.
     pub duration_ms: f64,
+    /// What came of messages of best effort, where the transport is one.
+    pub delivered: Option<Delivered>,
+    /// Packets that came for such messages when those were over, at either end.
+    pub late_packets: u64,
     /// Why reliable messages over SDR could not fill the line of their sender, if that is so.
     pub shortfall: Option<Shortfall>,
 }
@@ -60,6 +64,29 @@ pub struct MemberReport {
     pub acked_psn: Option<Psn>,
     /// Packets that it has not acknowledged.
     pub behind: u32,
+}
+
+/// What was posted in the background, and what became of it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct BackgroundReport {
+    /// WRITEs that were posted, or wait for room.
+    pub messages: u64,
+    /// Their payload.
+    pub bytes: u64,
+    /// What they take on the wire, as packets of UC.
+    pub wire_bytes: u64,
+    /// The same in 10^9 bits a second, from its start to its stop or the end of the run.
+    pub offered_gbps: f64,
+    /// The same as a part of the line, as [`Background::share`](super::Background::share) has it.
+    pub offered_share: f64,
+    /// WRITEs that completed well at their sender; of UC and XP that says that they were sent.
+    pub completed: u64,
+    /// WRITEs that ended otherwise.
+    pub failed: u64,
+    /// How the first of them ended.
+    pub first_failure: Option<Status>,
+    /// WRITEs that were due and had no room at the end: their sender could not keep up.
+    pub waiting: u64,
 }
 
 /// What a host sent.
@@ -99,6 +126,8 @@ pub struct TopologyReport {
     pub flows: Vec<FlowReport>,
     /// One for each group, in the order given.
     pub groups: Vec<GroupReport>,
+    /// One for each background, in the order given.
+    pub background: Vec<BackgroundReport>,
     /// All hosts.
     pub hosts: Vec<HostReport>,
     /// The ports of all switches.
@@ -134,9 +163,12 @@ pub struct TopologyReport {
 impl Run<'_> {
     pub(super) fn report(mut self) -> TopologyReport {
         let begin = self.flows.iter().map(|f| f.start.instant().as_nanos()).min().unwrap_or(0);
-        let end = self.flows.iter().map(|f| f.last).max().unwrap_or(begin).max(begin);
+        // Without flows it is the caller's traffic, or what is in the background, that counts.
+        let now = self.world.sim.now().instant().as_nanos();
+        let end = self.flows.iter().map(|f| f.last).max().unwrap_or(now).max(begin);
         let per_second = |bits: f64, ns: u64| if ns > 0 { bits / (ns as f64 / 1e9) } else { 0.0 };
-        let bits = |f: &Running| f.done as f64 * f64::from(f.flow.size) * 8.0;
+        let bits = |f: &Running| f.bytes() * 8.0;
+        let world = &mut self.world;
         let reports = self.flows.iter().map(|f| {
             let took = f.last.saturating_sub(f.start.instant().as_nanos());
             FlowReport {
@@ -147,11 +179,13 @@ impl Run<'_> {
                 failed: f.failed,
                 first_failure: f.first_failure,
                 duration_ms: took as f64 / 1e6,
+                delivered: f.delivered,
+                late_packets: if f.delivered.is_some() { f.late_packets(world) } else { 0 },
                 shortfall: f.reliable.as_ref().and_then(|reliable| reliable.shortfall),
             }
         });
-        let t = self.world.topology;
         let mut flows: Vec<FlowReport> = reports.collect();
+        let t = self.world.topology;
         let mut groups = Vec::new();
         for (i, work) in flows.split_off(t.flows.len()).into_iter().enumerate() {
             groups.extend(self.group_report(t.flows.len() + i, work));
@@ -203,6 +237,7 @@ impl Run<'_> {
         TopologyReport {
             flows,
             groups,
+            background: self.background.reports(&self.world),
             hosts,
             ports,
             goodput_gbps,

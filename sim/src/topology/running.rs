@@ -1,11 +1,12 @@
 //! One flow while it runs, or one group: its memory, its queue pairs, and how far it is.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::PayloadMode;
-use softnic_nic::transports::{Completion, Data, Datagram, RecvWr, SendFlags, SendWr, Sge, Status};
+use softnic_nic::transports::{Completion, Data, Datagram, RecvWr, SendFlags, SendWr, Sge, Status, Transport};
 use softnic_nic::{Buffer, Nic};
 use softnic_sdr::Local;
 use softnic_wire::{Instant, Qpn, grh};
@@ -15,8 +16,9 @@ use super::groups::Joined;
 use super::reliable::Reliable;
 use super::world::World;
 use crate::Time;
+use crate::bounded::Messages;
 use crate::delivery::{UnderWay, same_bytes};
-use crate::report::CompletionTimes;
+use crate::report::{CompletionTimes, Delivered};
 use crate::workload::{Op, SimError};
 
 /// Where the memory of the two sides begins; every flow has its own.
@@ -25,6 +27,9 @@ const ADDRESS: [u64; 2] = [0x10_0000_0000, 0x1000_0000_0000];
 const APART: u64 = 1 << 31;
 /// Payload that a flow keeps on each side, if a message is not larger; with more outstanding, messages share memory.
 const MAX_BUFFER: u64 = 8 << 20;
+
+/// Where the bitmaps of the first flow begin, on whichever side.
+const BITMAPS: u64 = 0x2000_0000_0000;
 
 /// Addresses between the memory of two receivers of a group, so that each is elsewhere.
 const RECEIVERS_APART: u64 = 1 << 48;
@@ -67,6 +72,9 @@ pub(super) struct Running {
     posted_at: Vec<u64>,
     /// What was sent and has not arrived, where nobody acknowledges it.
     under_way: UnderWay,
+    /// Messages of best effort, and what came of them.
+    messages: Option<Messages>,
+    pub(super) delivered: Option<Delivered>,
     /// Work requests that completed at the requester.
     pub(super) sent: u64,
     /// Those of a reliable flow; of another, messages that arrived.
@@ -115,6 +123,18 @@ impl Running {
                 datagram = ends.datagram;
             }
         }
+        let messages = match world.bounds(flow) {
+            None => None,
+            Some(bounds) => {
+                let (host, slots) = match flow.op {
+                    Op::Read => (flow.from, flow.depth),
+                    _ => (flow.to, world.receives(flow)),
+                };
+                let (pd, nic) = (world.sides[host].pd, world.sim.nic(host));
+                let register = |bitmaps: &Arc<Buffer>| nic.reg_mr(pd, bitmaps, Access::LOCAL_WRITE);
+                Some(Messages::new(bounds, slots, |_| BITMAPS + index as u64 * APART, register)?)
+            }
+        };
         Ok(Running {
             flow: flow.clone(),
             start: Time::default().after(flow.start),
@@ -132,6 +152,8 @@ impl Running {
             outstanding: 0,
             posted_at: vec![0; flow.depth as usize],
             under_way: UnderWay::default(),
+            delivered: messages.as_ref().map(|_| Delivered::default()),
+            messages,
             sent: 0,
             done: 0,
             failed: 0,
@@ -152,7 +174,19 @@ impl Running {
 
     /// Whether a message of this flow may still arrive although the requester has nothing more to do with it.
     pub(super) fn is_under_way(&self) -> bool {
-        !self.under_way.is_empty()
+        !self.under_way.is_empty() || self.messages.as_ref().is_some_and(Messages::is_under_way)
+    }
+
+    /// How long such a message may take beside the network's time.
+    pub(super) fn longest_wait(&self) -> Duration {
+        let Transport::Xp(settings) = self.flow.transport else { return Duration::ZERO };
+        let bound = self.flow.deadline.or(settings.active()).unwrap_or_default();
+        bound.max(settings.linger().unwrap_or_default())
+    }
+
+    /// Whether a message's receive is posted with the message, because both have the same deadline.
+    pub(super) fn posts_receives_along(&self) -> bool {
+        self.flow.deadline.is_some() && self.flow.op.uses_receives(false)
     }
 
     /// Whether a work request is to be posted.
@@ -160,7 +194,8 @@ impl Running {
         // Reliable messages over SDR end in any order.
         let span = self.reliable.as_ref().map_or(0, |reliable| reliable.span(self.posted));
         let (depth, outstanding) = (self.flow.depth, u64::from(self.outstanding).max(span));
-        self.start <= now && self.posted < self.flow.count && outstanding < depth.into()
+        let has_room = self.messages.as_ref().is_none_or(Messages::has_room) || !self.posts_receives_along();
+        self.start <= now && self.posted < self.flow.count && outstanding < depth.into() && has_room
     }
 
     /// The place of a host among the receivers.
@@ -182,20 +217,30 @@ impl Running {
         let sges = [Sge { addr: self.sender.base + at * self.stride[0], len: self.flow.size, lkey: self.sender.key }];
         // What a WRITE brings has no network header before it.
         let (remote_addr, rkey) = (self.remote.0 + at * self.stride[0], self.remote.1);
+        let is_read = self.flow.op == Op::Read;
+        let work = self.messages.as_ref().map(|messages| messages.work(now, is_read));
         let wr = SendWr {
             wr_id: (self.index as u64) << 40 | slot,
             op: self.flow.op.request(self.is_reliable(), remote_addr, rkey, self.posted),
             data: Data::Gather(&sges),
             flags: SendFlags { signaled: true, solicited: false, fence: false },
-            best_effort: None,
+            best_effort: work.as_ref(),
             to: self.datagram,
         };
         if nic.post_send(now, self.sender.qpn, &wr).is_err() {
             return false;
         }
         self.posted_at[slot as usize] = now.as_nanos();
-        if self.ends_at_receiver() {
-            self.under_way.post(now.as_nanos());
+        let ends_at_receiver = self.ends_at_receiver();
+        match &mut self.messages {
+            Some(messages) => {
+                messages.on_send(now.as_nanos());
+                if is_read {
+                    messages.on_receive();
+                }
+            }
+            None if ends_at_receiver => self.under_way.post(now.as_nanos()),
+            None => {}
         }
         self.posted += 1;
         self.outstanding += 1;
@@ -220,27 +265,53 @@ impl Running {
         let sges = [Sge { addr, len, lkey: side.key }];
         // What a WRITE brings goes elsewhere.
         let sges = if self.flow.op == Op::Write { &[] } else { &sges[..] };
-        let wr = RecvWr { wr_id: (self.index as u64) << 40 | slot, sges, best_effort: None };
+        let work = self.messages.as_ref().map(|messages| messages.work(now, true));
+        let wr = RecvWr { wr_id: (self.index as u64) << 40 | slot, sges, best_effort: work.as_ref() };
         // The queue holds as many as are ever posted; on a queue pair in error they are flushed.
         let _ = nic.post_recv(side.qpn, &wr);
+        if let Some(messages) = &mut self.messages {
+            messages.on_receive();
+        }
     }
 
     /// A work request completed at the requester. How long it took, if that was all there is to do.
-    pub(super) fn count_send(&mut self, c: Completion, now: u64) -> Option<u64> {
+    pub(super) fn count_send(&mut self, c: Completion, now: u64) -> Result<Option<u64>, SimError> {
         self.outstanding -= 1;
         if c.status != Status::Success {
             self.failed += 1;
             self.last = now;
             self.first_failure.get_or_insert(c.status);
-            return None;
+            return Ok(None);
         }
         self.sent += 1;
         if self.ends_at_receiver() {
-            return None; // done when it arrives
+            return Ok(None); // done when it arrives
+        }
+        if self.messages.is_some() {
+            return self.end_message(&c, now);
         }
         let took = now - self.posted_at[(c.wr_id & 0xff_ffff_ffff) as usize];
         self.finish(now, took);
-        Some(took)
+        Ok(Some(took))
+    }
+
+    /// A message of best effort ended, at the side that gets its bytes; how long it took.
+    fn end_message(&mut self, c: &Completion, now: u64) -> Result<Option<u64>, SimError> {
+        let (Some(messages), Some(delivered)) = (&mut self.messages, &mut self.delivered) else { return Ok(None) };
+        let Some((number, posted_at)) = messages.end(c, delivered) else { return Ok(None) };
+        // All of a message lies in one slot, on both sides.
+        let slot = number % self.slots;
+        let (mut from, mut to) = (&self.sender, &self.receivers[0]);
+        if self.flow.op == Op::Read {
+            (from, to) = (to, from);
+        }
+        let buffers = from.buffer.as_ref().zip(to.buffer.as_ref()).map(|(from, to)| [from, to]);
+        let at = (slot * self.stride[0]) as usize;
+        if !messages.is_right(number, c, buffers, [at, at]) {
+            return Err(SimError::Data { qp: self.index, slot: slot as usize });
+        }
+        self.finish(now, now - posted_at);
+        Ok(Some(now - posted_at))
     }
 
     /// Takes a reliable message over SDR that is over; its number, and how long it took if it came whole.
@@ -262,12 +333,12 @@ impl Running {
 
     /// A message arrived that nobody acknowledges. How long it took; `None` when it came before.
     pub(super) fn count_delivery(&mut self, c: Completion, now: u64) -> Result<Option<u64>, SimError> {
+        if self.messages.is_some() {
+            return self.end_message(&c, now);
+        }
         let arrived = c.imm.and_then(|imm| self.under_way.arrive(imm));
         let Some((number, posted_at)) = arrived else { return Ok(None) };
         self.finish(now, now - posted_at);
-        if c.partial.is_some() {
-            return Ok(Some(now - posted_at)); // in part
-        }
         let from = number % self.slots;
         let to = if self.flow.op == Op::Write { from } else { c.wr_id & 0xff_ffff_ffff };
         let at = [from * self.stride[0], to * self.stride[1] + self.header as u64].map(|n| n as usize);
@@ -278,6 +349,18 @@ impl Running {
             }
             _ => Ok(Some(now - posted_at)),
         }
+    }
+
+    /// Bytes of payload that came.
+    pub(super) fn bytes(&self) -> f64 {
+        self.delivered.map_or(self.done as f64 * f64::from(self.flow.size), |delivered| delivered.bytes as f64)
+    }
+
+    /// Packets that came for messages of this flow that were over, at either end.
+    pub(super) fn late_packets(&self, world: &mut World<'_>) -> u64 {
+        let ends = [(self.flow.from, self.sender.qpn), (self.flow.to, self.receivers[0].qpn)];
+        let late = ends.map(|(host, qpn)| world.sim.nic(host).vitals(qpn).map_or(0, |vitals| vitals.late_packets));
+        late.into_iter().map(u64::from).sum()
     }
 
     fn finish(&mut self, now: u64, took: u64) {

@@ -11,6 +11,7 @@ use softnic_wire::transit::CE;
 use softnic_wire::{Path, PathMtu, Psn, Qpn};
 
 use super::{Flow, HEADERS, Kind, Link, Place, RouteChange, Topology};
+use crate::bounded::Bounds;
 use crate::link::{End, LinkConfig};
 use crate::node::SimNode;
 use crate::pair::{QKEY, Side, timeout_code};
@@ -22,6 +23,9 @@ use softnic_switch::{NextHop, Prefix, Switch, SwitchConfig};
 
 /// Frames that a switch holds in all its queues.
 const SWITCH_FRAMES: usize = 1 << 20;
+
+/// How long flows may stand still, at least, before background traffic ends: READs of XP may take a second.
+const LEAST_PATIENCE: Duration = Duration::from_secs(4);
 
 /// Bytes of the longest frame.
 fn max_frame(topology: &Topology) -> u64 {
@@ -45,6 +49,29 @@ pub(super) struct Ends {
     pub(super) qpns: [Qpn; 2],
     /// Where datagrams go.
     pub(super) datagram: Option<Datagram>,
+}
+
+/// How two queue pairs are connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Connecting {
+    /// Congestion control at both ends.
+    pub cc: Cc,
+    /// Of the packets of both; the upper three bits are their priority.
+    pub dscp: u8,
+    /// Local ACK timeout code; `None` for the topology's.
+    pub timeout: Option<u8>,
+    /// Retries; `None` for the topology's.
+    pub retry: Option<u8>,
+    /// The key of datagrams, of such queue pairs.
+    pub qkey: Option<u32>,
+}
+
+impl Connecting {
+    /// As a flow is connected.
+    pub(super) fn of(flow: &Flow) -> Connecting {
+        let qkey = (!flow.transport.kind().is_connected()).then_some(QKEY);
+        Connecting { cc: flow.cc, dscp: flow.dscp, qkey, ..Connecting::default() }
+    }
 }
 
 /// Makes the Node of a host from its NIC.
@@ -120,10 +147,12 @@ impl<'t> World<'t> {
         nic.set_link_rate(self.line_rate(host));
         let pd = nic.alloc_pd();
         // Every flow may have all that it may have outstanding complete at once.
-        let outstanding = |here: &dyn Fn(&Flow, &[usize]) -> bool| {
-            t.work().filter(|(work, to)| here(work, to)).map(|(work, _)| work.depth as usize * 3).sum::<usize>()
+        let here = |is_here: &dyn Fn(&Flow, &[usize]) -> bool, most: &dyn Fn(&Flow) -> u32| {
+            let here = t.work().filter(|(work, to)| is_here(work, to));
+            here.map(|(work, _)| (most(work) + work.depth) as usize).sum::<usize>()
         };
-        let (sends, receives) = (outstanding(&|work, _| work.from == host), outstanding(&|_, to| to.contains(&host)));
+        let sends = here(&|work, _| work.from == host, &|work| work.depth * 2);
+        let receives = here(&|_, to| to.contains(&host), &|work| self.receives(work));
         let (send_cq, recv_cq) = (nic.create_cq(sends.max(1)), nic.create_cq(receives.max(1)));
         self.sides.push(Side { pd, send_cq, recv_cq });
         nic
@@ -241,9 +270,10 @@ impl<'t> World<'t> {
         let hosts = [flow.from, flow.to];
         let qpns = [self.create_qp(hosts[0], flow)?, self.create_qp(hosts[1], flow)?];
         let psns = [0; 2].map(|_: u32| Psn::new(self.draw()));
+        let how = Connecting::of(flow);
         for side in 0..2 {
             let peer = 1 - side;
-            self.connect_qp([hosts[side], hosts[peer]], flow, [qpns[side], qpns[peer]], [psns[side], psns[peer]])?;
+            self.connect_qp([hosts[side], hosts[peer]], &how, [qpns[side], qpns[peer]], [psns[side], psns[peer]])?;
         }
         let datagram = if !flow.transport.kind().is_connected() { Some(self.datagram(flow, qpns)?) } else { None };
         Ok(Ends { qpns, datagram })
@@ -253,7 +283,7 @@ impl<'t> World<'t> {
     pub(super) fn create_qp(&mut self, host: usize, flow: &Flow) -> Result<Qpn, SimError> {
         let caps = Caps {
             max_send_wr: flow.depth,
-            max_recv_wr: flow.depth * 2,
+            max_recv_wr: self.receives(flow),
             max_send_sge: 1,
             max_recv_sge: 1,
             max_inline: 0,
@@ -266,32 +296,46 @@ impl<'t> World<'t> {
         Ok(self.sim.nic(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?)
     }
 
-    /// Connects a queue pair of a flow; hosts, queue pairs and PSNs are its own and its peer's.
+    /// What messages of a flow have in common, where its transport is one of best effort.
+    pub(super) fn bounds(&self, flow: &Flow) -> Option<Bounds> {
+        let &Flow { transport, op, size, deadline, stride, .. } = flow;
+        transport.is_bounded().then_some(Bounds { op, size, mtu: self.topology.mtu, deadline, stride })
+    }
+
+    /// Receives that a queue pair of a flow may have posted.
+    pub(super) fn receives(&self, flow: &Flow) -> u32 {
+        let bounded = self.bounds(flow).filter(|_| flow.op.uses_receives(false));
+        bounded.map_or(flow.depth * 2, |bounds| {
+            bounds.receives(flow.depth, self.line_rate(flow.from), self.longest_round_trip())
+        })
+    }
+
+    /// Connects a queue pair; hosts, queue pairs and PSNs are its own and its peer's.
     pub(super) fn connect_qp(
         &mut self,
         [host, peer]: [usize; 2],
-        flow: &Flow,
+        how: &Connecting,
         [qpn, dest_qp]: [Qpn; 2],
         [sq_psn, rq_psn]: [Psn; 2],
     ) -> Result<(), SimError> {
         let (t, timeout) = (self.topology, self.timeout());
         let rate = self.line_rate(host);
-        let path = self.path(host, peer, qpn.value(), flow.dscp);
+        let path = self.path(host, peer, qpn.value(), how.dscp);
         let nic = self.sim.nic(host);
         let connection = Connection {
             path,
             dest_qp,
-            qkey: (!flow.transport.kind().is_connected()).then_some(QKEY),
+            qkey: how.qkey,
             mtu: t.mtu,
             sq_psn,
             rq_psn,
-            timeout,
-            retry_cnt: t.retry,
+            timeout: how.timeout.unwrap_or(timeout),
+            retry_cnt: how.retry.unwrap_or(t.retry),
             ..Connection::default()
         };
         nic.connect(qpn, &connection)?;
         // A reliable connection takes one; others were refused one.
-        let _ = nic.set_congestion_control(qpn, flow.cc.make(rate, Duration::ZERO));
+        let _ = nic.set_congestion_control(qpn, how.cc.make(rate, Duration::ZERO));
         Ok(())
     }
 
@@ -313,8 +357,7 @@ impl<'t> World<'t> {
 
     /// The rate of a host's link.
     pub(super) fn line_rate(&self, host: usize) -> u64 {
-        let of_host = |l: &&Link| l.a == Place::Host(host) || l.b == Place::Host(host);
-        self.topology.links.iter().find(of_host).map_or(u64::MAX, |l| l.rate)
+        self.topology.line_rate(host)
     }
 
     /// The link by which a host sends.
@@ -330,6 +373,19 @@ impl<'t> World<'t> {
     /// By default four of the longest round trips.
     fn timeout(&self) -> u8 {
         self.topology.timeout.unwrap_or_else(|| timeout_code(self.longest_round_trip().saturating_mul(4)))
+    }
+
+    /// How long a work request of a flow may take, whatever is lost: its retries, and ten times all that is outstanding on the slowest link.
+    pub(super) fn patience(&self) -> Duration {
+        let t = self.topology;
+        let code = u32::from(self.timeout());
+        let timeouts =
+            Duration::from_nanos(4096).saturating_mul(1 << code).saturating_mul(4 * (u32::from(t.retry) + 2));
+        let slowest = t.links.iter().map(|l| l.rate).min().unwrap_or(u64::MAX).max(1);
+        let seconds = u128::from(t.outstanding()) * 80 / u128::from(slowest);
+        let sent = Duration::from_secs(u64::try_from(seconds).unwrap_or(u64::MAX));
+        let deadlines = t.flows.iter().filter_map(|flow| flow.deadline).max().unwrap_or_default();
+        timeouts.saturating_add(sent).saturating_add(deadlines).saturating_add(LEAST_PATIENCE)
     }
 
     /// A round trip with every queue on the way full and every link the slowest.

@@ -18,6 +18,7 @@ use softnic_wire::PathMtu;
 
 use super::sdr::{self, SdrOptions};
 use crate::Time;
+use crate::bounded::Bounds;
 use crate::pair::{A, B};
 
 /// What the work requests do.
@@ -189,6 +190,17 @@ impl Options {
         };
         // A connection keeps its timeout when it goes by the backup.
         self.backup.as_ref().map_or(Duration::ZERO, |backup| of(&backup.faults)).max(of(&self.faults))
+    }
+
+    /// What messages of best effort have in common.
+    pub(super) fn bounds(&self) -> Bounds {
+        let deadline = self.deadline.filter(|_| self.transport.is_bounded());
+        Bounds { op: self.op, size: self.size, mtu: self.mtu, deadline, stride: self.stride }
+    }
+
+    /// Receives that a queue pair may have posted.
+    pub(super) fn receives(&self) -> u32 {
+        self.bounds().receives(self.depth, self.rate, self.longest_round_trip())
     }
 
     /// When ports go down and up, the last one first.

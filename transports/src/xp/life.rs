@@ -421,6 +421,7 @@ impl QueuePair for Xp {
         let base = self.sender.queue.vitals();
         let base = receives.map_or(base, |receives| receives.vitals(base));
         let requested = u64::from(self.sender.sent());
-        Vitals { requested, answered: self.receiver.taken(), congestion_window, rate, ..base }
+        let late_packets = self.receiver.late.wrapping_add(self.sender.reads.late);
+        Vitals { requested, answered: self.receiver.taken(), late_packets, congestion_window, rate, ..base }
     }
 }

@@ -29,11 +29,13 @@ pub(super) struct Reads {
     placed: u32,
     /// When stragglers have had their time.
     until: Instant,
+    /// Responses that came to READs that were over.
+    pub(super) late: u32,
 }
 
 impl Default for Reads {
     fn default() -> Reads {
-        Reads { outstanding: 0, max: 0, last_seen: false, placed: 0, until: NEVER }
+        Reads { outstanding: 0, max: 0, last_seen: false, placed: 0, until: NEVER, late: 0 }
     }
 }
 
@@ -62,6 +64,7 @@ impl Sender {
         if distance < 0 || self.reads.outstanding == 0 || position.wrapping_sub(head) >= self.cursor.wrapping_sub(head)
         {
             host.counters().xp_late_packets += 1;
+            self.reads.late = self.reads.late.wrapping_add(1);
             return Ok(());
         }
         let fragment = Fragment { offset: xp.offset, len: packet.payload_len, stride: xp.stride };
@@ -135,8 +138,8 @@ impl Sender {
         count(partial, slot.len - placed, host);
         let whole = completion(&slot, self.qpn, Status::Success);
         let done = Completion { byte_len: placed, message_len: slot.len, partial, ..whole };
-        let Reads { outstanding, max, .. } = self.reads;
-        self.reads = Reads { outstanding: outstanding.saturating_sub(1), max, ..Reads::default() };
+        let Reads { outstanding, max, late, .. } = self.reads;
+        self.reads = Reads { outstanding: outstanding.saturating_sub(1), max, late, ..Reads::default() };
         self.end_head(&slot, done, host)?;
         self.complete_sent(host)
     }

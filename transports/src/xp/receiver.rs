@@ -76,6 +76,8 @@ pub(super) struct Receiver {
     far_run: u8,
     /// Packets that were placed, 24 bits.
     taken: u32,
+    /// Packets that came for messages that were over.
+    pub(super) late: u32,
     /// Bytes of payload and marks of congestion that came, ever.
     pub(super) bytes: u64,
     pub(super) marks: u32,
@@ -102,6 +104,7 @@ impl Receiver {
             far: 0,
             far_run: 0,
             taken: 0,
+            late: 0,
             bytes: 0,
             marks: 0,
             asked: None,
@@ -128,7 +131,7 @@ impl Receiver {
             return Ok(());
         }
         if (-NEAR..0).contains(&ahead) {
-            host.counters().xp_late_packets += 1;
+            self.count_late(host);
             if planted(Bug::XpLatePlaced) {
                 self.write(packet, &fragment, link, host);
             }
@@ -147,12 +150,17 @@ impl Receiver {
         match self.active {
             Active::Open => {}
             Active::Late => {
-                host.counters().xp_late_packets += 1;
+                self.count_late(host);
                 return Ok(());
             }
             _ => return Ok(()),
         }
         self.place(now, packet, xp, (&fragment, index), (link, receives, settings), host)
+    }
+
+    fn count_late(&mut self, host: &mut impl Host) {
+        host.counters().xp_late_packets += 1;
+        self.late = self.late.wrapping_add(1);
     }
 
     /// Whether the messages of the peer have been far from the active one for so long that it is ours which is wrong.

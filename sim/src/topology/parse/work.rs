@@ -1,8 +1,10 @@
 //! Flows and groups, as tables of a file.
 
+use std::time::Duration;
+
 use softnic_fault_injector::units::parse_size;
-use softnic_nic::transports::Transport;
 use softnic_nic::transports::qp::PayloadMode;
+use softnic_nic::transports::{BestEffort, Transport};
 use softnic_sdr::reliable::Scheme;
 use softnic_switch::group::MAX_RECEIVERS;
 use softnic_wire::PathMtu;
@@ -54,7 +56,12 @@ pub(super) fn group(keys: &Keys<'_>, topology: &Topology) -> Result<Group, Topol
     Ok(Group { work, receivers })
 }
 
-fn host(keys: &Keys<'_>, topology: &Topology, key: &'static str, name: &str) -> Result<usize, TopologyError> {
+pub(super) fn host(
+    keys: &Keys<'_>,
+    topology: &Topology,
+    key: &'static str,
+    name: &str,
+) -> Result<usize, TopologyError> {
     topology.hosts.iter().position(|h| h == name).ok_or_else(|| {
         let last = topology.hosts.last().map_or("", String::as_str);
         keys.error(key, format!("a host: {} to {last}", topology.hosts[0]))
@@ -93,7 +100,7 @@ fn work(keys: &Keys<'_>, topology: &Topology, from: usize, to: usize) -> Result<
     let cc = keys.parsed("cc", |s| Cc::parse(s, &UNITS))?.unwrap_or_default();
     if let Some(what) = unsupported(transport, op, size, topology.mtu, cc) {
         return Err(match what {
-            Unsupported::Cc => keys.error("cc", format!("{transport} has no congestion control")),
+            Unsupported::Cc => unsupported_cc(keys, transport),
             Unsupported::Responses => keys.error("op", "uc has no READs and no atomics: \"write\" or \"send\""),
             Unsupported::Atomics => keys.error("op", "xp has no atomics: \"write\", \"send\" or \"read\""),
             Unsupported::NotSend => keys.error("op", "ud has SENDs only: \"send\""),
@@ -116,7 +123,34 @@ fn work(keys: &Keys<'_>, topology: &Topology, from: usize, to: usize) -> Result<
         stop: keys.parsed("stop", time)?,
         dscp: keys.integer("dscp", 0..=63)?.unwrap_or(0) as u8,
         cc,
+        deadline: deadline(keys, transport)?,
+        stride: stride(keys, transport)?,
     })
+}
+
+/// Why a transport does not take that congestion control.
+pub(super) fn unsupported_cc(keys: &Keys<'_>, transport: Transport) -> TopologyError {
+    keys.error("cc", format!("{transport} has no congestion control"))
+}
+
+/// The time that each message has, where the transport keeps deadlines.
+fn deadline(keys: &Keys<'_>, transport: Transport) -> Result<Option<Duration>, TopologyError> {
+    match keys.parsed("deadline", time)? {
+        Some(_) if !transport.is_bounded() => Err(keys.error("deadline", "only xp keeps deadlines")),
+        Some(deadline) if deadline.is_zero() => Err(keys.error("deadline", "longer than 0: nothing would leave")),
+        deadline => Ok(deadline),
+    }
+}
+
+/// Blocks that each packet has a part of.
+fn stride(keys: &Keys<'_>, transport: Transport) -> Result<u16, TopologyError> {
+    let most = u64::from(BestEffort::MAX_STRIDE);
+    match keys.integer("stride", 1..=most)? {
+        None | Some(1) => Ok(1),
+        Some(_) if !transport.is_bounded() => Err(keys.error("stride", "only xp has strided packets")),
+        Some(stride) if stride.is_power_of_two() => Ok(stride as u16),
+        Some(_) => Err(keys.error("stride", format!("a power of two up to {most}"))),
+    }
 }
 
 /// Bytes of a chunk, where messages have any.
