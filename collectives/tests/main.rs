@@ -1,0 +1,8 @@
+//! The core, over a fabric in memory: every algorithm against a plain sum, losses, and what goes wrong.
+
+mod losses;
+mod plain;
+mod reference;
+mod timeouts;
+mod trouble;
+mod world;
