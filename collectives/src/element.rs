@@ -25,6 +25,19 @@ pub fn reduce(element: Element, reduction: Reduction, into: &mut [u8], from: &[u
     }
 }
 
+/// Fills bytes with elements that are small whole numbers.
+pub fn fill(element: Element, bytes: &mut [u8], mut number: impl FnMut() -> i8) {
+    for place in bytes.chunks_exact_mut(element.size() as usize) {
+        let x = number();
+        match element {
+            Element::F32 => place.copy_from_slice(&f32::from(x).to_le_bytes()),
+            Element::F16 => place.copy_from_slice(&f32_to_f16(x.into()).to_le_bytes()),
+            Element::Bf16 => place.copy_from_slice(&f32_to_bf16(x.into()).to_le_bytes()),
+            Element::I32 => place.copy_from_slice(&i32::from(x).to_le_bytes()),
+        }
+    }
+}
+
 fn each<const SIZE: usize>(into: &mut [u8], from: &[u8], of: impl Fn([u8; SIZE], [u8; SIZE]) -> [u8; SIZE]) {
     let (into, _) = into.as_chunks_mut::<SIZE>();
     let (from, _) = from.as_chunks::<SIZE>();

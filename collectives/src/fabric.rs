@@ -19,7 +19,7 @@ pub enum Region {
 }
 
 /// What happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FabricEvent {
     /// The bytes of a step have left, and the buffer may change.
     Sent {
@@ -45,7 +45,7 @@ pub enum FabricEvent {
         /// The rank.
         peer: usize,
         /// How a work request ended.
-        why: &'static str,
+        why: String,
     },
 }
 
@@ -62,7 +62,7 @@ pub trait Fabric {
     /// The time.
     fn now(&self) -> Instant;
 
-    /// Has [`Member::advance`](crate::member::Member::advance) called at a time, once; an earlier one than was asked for before may be forgotten.
+    /// Has [`Member::advance`](crate::member::Member::advance) called at a time, or before it: the member then asks again.
     fn wake_at(&mut self, at: Instant);
 
     /// Makes room for the steps of a plan. Nothing of an earlier plan is under way.

@@ -13,5 +13,7 @@ pub mod element;
 pub mod fabric;
 pub mod losses;
 pub mod member;
+pub mod on_nic;
 pub mod plan;
+pub mod simulated;
 pub mod timeouts;

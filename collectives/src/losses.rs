@@ -17,7 +17,7 @@ const HEAD: &str = "# softnic collective losses 1";
 /// A message that was not whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loss {
-    /// Which collective of the group, from 0.
+    /// Which collective of the group, from 0; warm-ups are not counted.
     pub collective: u64,
     /// The rank that it was for.
     pub rank: usize,

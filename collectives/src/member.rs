@@ -97,6 +97,21 @@ pub struct MemberCounters {
     pub control_dropped: u64,
 }
 
+impl MemberCounters {
+    /// What was counted after `before`.
+    pub fn since(&self, before: &MemberCounters) -> MemberCounters {
+        MemberCounters {
+            collectives: self.collectives - before.collectives,
+            messages: self.messages - before.messages,
+            partial_messages: self.partial_messages - before.partial_messages,
+            received_bytes: self.received_bytes - before.received_bytes,
+            missing_bytes: self.missing_bytes - before.missing_bytes,
+            control_sent: self.control_sent - before.control_sent,
+            control_dropped: self.control_dropped - before.control_dropped,
+        }
+    }
+}
+
 /// What another rank has said.
 #[derive(Debug, Clone, Copy, Default)]
 struct Peer {
@@ -133,6 +148,8 @@ pub struct Member {
     timeouts: Timeouts,
     /// The collective that is next, or under way.
     number: u64,
+    /// The same, warm-ups not counted: how logs of losses count.
+    measured: u64,
     peers: Vec<Peer>,
     state: State,
     running: Running,
@@ -157,6 +174,7 @@ impl Member {
             timeouts: Timeouts::new(most),
             settings,
             number: 0,
+            measured: 0,
             peers: vec![Peer::default(); ranks],
             state: State::Idle,
             running: Running::default(),
@@ -184,11 +202,6 @@ impl Member {
     /// The budgets.
     pub fn timeouts(&self) -> &Timeouts {
         &self.timeouts
-    }
-
-    /// The collective that is under way, or next, from 0.
-    pub fn number(&self) -> u64 {
-        self.number
     }
 
     /// The plan of a call, made once. Where there is more than one phase the same call warms up and is bounded by the same plan.
@@ -289,7 +302,10 @@ impl Member {
                 }
                 FabricEvent::Sent { step } => self.running.sent(step, fabric)?,
                 FabricEvent::Received { step, whole } => {
-                    let replay = self.settings.replay.ranges(self.number, self.rank, step);
+                    let replay = match self.warming_up {
+                        true => &[],
+                        false => self.settings.replay.ranges(self.measured, self.rank, step),
+                    };
                     self.running.received(step, whole, replay, fabric)?;
                 }
                 FabricEvent::Failed { peer, why } => return Err(MemberError::Failed { rank: peer, why }),
@@ -350,7 +366,7 @@ impl Member {
         self.budget = None;
         if self.settings.bounded && !self.warming_up {
             self.budget = match self.settings.fixed {
-                Some(timeout) => Some(Budget { timeout, median: None, before: None }),
+                Some(timeout) => Some(Budget { timeout, spare: Duration::ZERO, median: None, before: None }),
                 None => {
                     self.proposals.clear();
                     let told = self.peers.iter().filter_map(|peer| peer.hellos[0].and_then(|hello| hello.proposal));
@@ -358,12 +374,12 @@ impl Member {
                     let budget = self.timeouts.next(&call, &mut self.proposals);
                     // Without any experience it may take as long as anybody is waited for.
                     let timeout = self.settings.patience;
-                    Some(budget.unwrap_or(Budget { timeout, median: None, before: None }))
+                    Some(budget.unwrap_or(Budget { timeout, spare: Duration::ZERO, median: None, before: None }))
                 }
             };
         }
         self.state = State::Running;
-        self.running.set_out(self.budget.map(|budget| (self.met_at, budget.timeout)));
+        self.running.set_out(self.budget.map(|budget| (self.met_at, budget)));
         self.running.post_receives(fabric)?;
         let ready = Control::Ready { number: self.number };
         for peer in 0..self.ranks {
@@ -399,7 +415,8 @@ impl Member {
         let call = self.running.call();
         let (elapsed, since_call) = (now - self.met_at, now - self.called_at);
         let (received, expected) = (self.running.bytes(), self.running.expected());
-        let losses = self.running.losses(self.number, self.rank);
+        let losses = self.running.losses(self.measured, self.rank);
+        self.measured += u64::from(!self.warming_up);
         if self.warming_up {
             self.timeouts.warm_up(&call, elapsed);
         } else if self.is_adaptive() {

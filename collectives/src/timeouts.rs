@@ -7,6 +7,9 @@
 //! Decided where the paper says nothing:
 //!
 //! - Of an even number the median is the mean of the two in the middle.
+//! - A budget has two parts: what was needed, which is cut into slices by bytes, and what is spare (the margin; the first time γ and δ), which
+//!   is not: the deadline of a phase is spare + its share of what was needed. The first phase waits for the first message of all ranks, and
+//!   small messages take their latency, not their bytes. Without a margin that is the paper's rule.
 //! - A rank without news (it has made no such collective, or expects no byte in it) is not counted. Where nobody has news T stays.
 //! - A rank that got nothing of what it expected has a cost without bound. It proposes the most that counts: so T grows until bytes come.
 //! - Only durations are told, each by the clock of one rank, so clocks need not agree; they need to run at the same speed.
@@ -68,6 +71,8 @@ pub struct Observation {
 pub struct Budget {
     /// T.
     pub timeout: Duration,
+    /// The part of it that is not cut into slices: whichever phase needs it first has it.
+    pub spare: Duration,
     /// The median of what was proposed; `None` where nobody had news.
     pub median: Option<Duration>,
     /// T before the update, for the present size; `None` the first time.
@@ -79,8 +84,8 @@ type Kind = (Operation, Algorithm);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Record {
-    /// T, and the bytes of the buffer that it is for.
-    timeout: Option<(Duration, u64)>,
+    /// T, what is spare of it, and the bytes of the buffer that it is for.
+    timeout: Option<(Duration, Duration, u64)>,
     news: Option<Observation>,
     warm_up: Option<(Duration, u64)>,
 }
@@ -109,8 +114,13 @@ impl Timeouts {
 
     /// T as it is now; `None` before the first use.
     pub fn timeout(&self, call: &Call) -> Option<Duration> {
-        let (timeout, bytes) = self.records.get(&(call.operation, call.algorithm))?.timeout?;
-        Some(scaled(timeout, call.bytes, bytes))
+        Some(self.parts(call)?.0)
+    }
+
+    /// T and what is spare of it.
+    fn parts(&self, call: &Call) -> Option<(Duration, Duration)> {
+        let (timeout, spare, bytes) = self.records.get(&(call.operation, call.algorithm))?.timeout?;
+        Some((scaled(timeout, call.bytes, bytes), scaled(spare, call.bytes, bytes)))
     }
 
     /// A collective over a reliable transport took so long.
@@ -143,35 +153,36 @@ impl Timeouts {
     /// `proposals` is used as scratch memory.
     pub fn next(&mut self, call: &Call, proposals: &mut [u64]) -> Option<Budget> {
         let settings = self.settings;
-        let before = self.timeout(call);
-        let least = settings.delta.min(settings.most);
-        let median = match before {
-            Some(before) => {
-                let nanos = before.as_nanos() as f64;
-                let [low, high] = [nanos / settings.bound, nanos * settings.bound].map(|ns| ns as u64);
-                proposals.iter_mut().for_each(|ns| *ns = (*ns).clamp(low, high));
-                median(proposals)
+        let parts = self.parts(call);
+        let before = parts.map(|(timeout, _)| timeout);
+        if let Some(before) = before {
+            let nanos = before.as_nanos() as f64;
+            let [low, high] = [nanos / settings.bound, nanos * settings.bound].map(|ns| ns as u64);
+            proposals.iter_mut().for_each(|ns| *ns = (*ns).clamp(low, high));
+        }
+        let median = median(proposals);
+        // The numbers in seconds: what is needed, and what is spare beside it.
+        let (needed, spare) = match (parts, median) {
+            (Some((timeout, spare)), Some(median)) => {
+                let (new, old) = (median.as_secs_f64(), (timeout - spare).as_secs_f64());
+                let smooth = |new: f64, old: f64| settings.alpha * new + (1.0 - settings.alpha) * old;
+                (smooth(new, old), smooth(new * settings.margin, spare.as_secs_f64()))
             }
-            None => median(proposals),
-        };
-        let timeout = match (before, median) {
-            (Some(before), Some(median)) => {
-                let new = median.as_secs_f64() * (1.0 + settings.margin);
-                seconds(settings.alpha * new + (1.0 - settings.alpha) * before.as_secs_f64())
-            }
-            (Some(before), None) => before,
+            (Some((timeout, spare)), None) => ((timeout - spare).as_secs_f64(), spare.as_secs_f64()),
             (None, Some(warm_up)) => {
-                seconds((1.0 + settings.gamma) * warm_up.as_secs_f64()).saturating_add(settings.delta)
+                let needed = warm_up.as_secs_f64();
+                (needed, settings.gamma * needed + settings.delta.as_secs_f64())
             }
             (None, None) => return None,
         };
-        let timeout = timeout.clamp(least, settings.most);
+        let timeout = seconds(needed + spare).clamp(settings.delta.min(settings.most), settings.most);
+        let spare = seconds(spare).min(timeout);
         let record = self.record(call);
-        record.timeout = Some((timeout, call.bytes));
+        record.timeout = Some((timeout, spare, call.bytes));
         // It has been told.
         record.news = None;
         record.warm_up = None;
-        Some(Budget { timeout, median, before })
+        Some(Budget { timeout, spare, median, before })
     }
 }
 

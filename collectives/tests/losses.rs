@@ -12,7 +12,7 @@ use super::reference::draw;
 use super::world::{Random, World};
 
 /// What buffers are when plans are carried out, one step after the other, and bytes of some messages do not come.
-fn carried_out(call: &Call, inputs: &[Vec<u8>], log: &LossLog) -> Vec<Vec<u8>> {
+pub(crate) fn carried_out(call: &Call, inputs: &[Vec<u8>], log: &LossLog) -> Vec<Vec<u8>> {
     let ranks = inputs.len();
     let plans: Vec<Plan> = (0..ranks).map(|rank| Plan::new(call, ranks, rank, true).unwrap()).collect();
     let mut buffers = inputs.to_vec();

@@ -3,6 +3,7 @@
 mod losses;
 mod plain;
 mod reference;
+mod simulated;
 mod timeouts;
 mod trouble;
 mod world;

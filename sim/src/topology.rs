@@ -11,6 +11,7 @@ mod reliable;
 mod report;
 mod running;
 mod shape;
+mod stage;
 mod world;
 
 use std::time::Duration;
@@ -30,6 +31,7 @@ pub use hooks::{Capture, Hooks, Sample};
 pub use parse::TopologyError;
 pub use report::{FlowReport, GroupReport, HostReport, MemberReport, PortReport, TopologyReport};
 pub use shape::{Kind, Place};
+pub use stage::{Stage, StageEnd};
 
 /// Room for the headers of a frame.
 const HEADERS: u64 = 128;

@@ -56,7 +56,7 @@ pub enum MemberError {
         /// Which.
         rank: usize,
         /// How.
-        why: &'static str,
+        why: String,
     },
     /// A rank gave up.
     #[error("rank {rank} gave up, on account of rank {culprit}")]

@@ -12,6 +12,7 @@ use crate::element::reduce;
 use crate::fabric::{Fabric, Region};
 use crate::losses::{Loss, tidy};
 use crate::plan::{Act, Plan, Step};
+use crate::timeouts::Budget;
 
 /// Bytes that are reduced or copied at once: a whole number of elements of every type.
 const AT_ONCE: usize = 4096;
@@ -38,8 +39,8 @@ pub(super) struct Running {
     left: usize,
     /// For each rank, messages that were posted, and whether it takes any.
     posted: Vec<(usize, bool)>,
-    /// When the budget began, and how long it is.
-    budget: Option<(Instant, Duration)>,
+    /// When the budget began, and what it is.
+    budget: Option<(Instant, Budget)>,
     /// What is missing, of each step that is not whole; those of a step are `lost[step]`.
     missing: Vec<Range<u32>>,
     lost: Vec<Range<u32>>,
@@ -108,15 +109,15 @@ impl Running {
     }
 
     /// The budget is known.
-    pub(super) fn set_out(&mut self, budget: Option<(Instant, Duration)>) {
+    pub(super) fn set_out(&mut self, budget: Option<(Instant, Budget)>) {
         self.budget = budget;
     }
 
     fn deadline(&self, step: &Step) -> Option<Instant> {
-        let (from, timeout) = self.budget?;
+        let (from, Budget { timeout, spare, .. }) = self.budget?;
         let (part, all) = self.plan().share(step.phase);
-        let nanos = timeout.as_nanos().saturating_mul(u128::from(part)) / u128::from(all);
-        Some(from + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+        let nanos = (timeout - spare).as_nanos().saturating_mul(u128::from(part)) / u128::from(all);
+        Some(from + spare + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
     pub(super) fn post_receives(&mut self, fabric: &mut impl Fabric) -> Result<(), MemberError> {

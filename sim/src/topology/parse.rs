@@ -96,6 +96,21 @@ impl FromStr for Topology {
     type Err = TopologyError;
 
     fn from_str(text: &str) -> Result<Topology, TopologyError> {
+        let topology = Topology::network(text)?;
+        if topology.work().next().is_none() {
+            let why = "there is none: each begins with a line [[flow]], and has from and to".into();
+            return Err(TopologyError::Key { place: String::new(), key: "flow", why });
+        }
+        Ok(topology)
+    }
+}
+
+impl Topology {
+    /// Reads a network that may be without flows.
+    ///
+    /// # Errors
+    /// What was not understood.
+    pub fn network(text: &str) -> Result<Topology, TopologyError> {
         let table: Table = text.parse().map_err(|e: toml::de::Error| TopologyError::Toml {
             line: 1 + e.span().map_or(0, |s| text.bytes().take(s.start).filter(|b| *b == b'\n').count()),
             why: e.message().replace('\n', ", "),
@@ -130,9 +145,6 @@ impl FromStr for Topology {
         for (i, table) in top.tables("group")?.into_iter().enumerate() {
             let keys = Keys::new(format!("group {}: ", i + 1), table, GROUP)?;
             topology.groups.push(group(&keys, &topology)?);
-        }
-        if topology.work().next().is_none() {
-            return Err(top.error("flow", "there is none: each begins with a line [[flow]], and has from and to"));
         }
         Ok(topology)
     }
