@@ -1,4 +1,4 @@
-//! `softnic collective`: a collective of many ranks, again and again, in virtual time.
+//! `softnic collective`: a collective of many ranks, again and again, in virtual time or in one process.
 
 mod report;
 
@@ -11,7 +11,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use softnic_collectives::call::{Algorithm, Call, Element, Operation, Reduction};
 use softnic_collectives::losses::LossLog;
 use softnic_collectives::member::MemberSettings;
-use softnic_collectives::simulated::{self, Options};
+use softnic_collectives::on_device;
+use softnic_collectives::run::Options;
+use softnic_collectives::simulated;
 use softnic_collectives::timeouts::TimeoutSettings;
 use softnic_fault_injector::{Spec, units};
 use softnic_perf::options::mtu_arg;
@@ -25,16 +27,19 @@ use crate::Common;
 
 /// The most ranks of the default network.
 const MAX_RANKS: usize = 4096;
+/// The most ranks of one process in real time.
+const MAX_LOCAL: usize = 64;
 
-/// Run a collective of many ranks in virtual time: how long it takes, and over xp what does not come in time
+/// Run a collective of many ranks, in virtual time or in this process: how long it takes, and over xp what does not come in time
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  softnic collective allreduce --ranks 8 --size 20MB --algo ring --transport rc --rate 25Gbit
-  softnic collective allreduce --ranks 8 --size 20MB --transport xp --rate 25Gbit --fault loss=1e-3 --iters 50 --json
+  softnic collective allreduce --ranks 8 --size 20MB --algo ring --transport rc --rate 25Gbit --payload none --iters 3
+  softnic collective allreduce --ranks 8 --size 2MB --transport xp --rate 25Gbit --fault loss=1e-3 --json
   softnic collective broadcast --root 2 --ranks 5 --size 1M --algo tree --type bf16
   softnic collective allgather --ranks 4 --transport xp --fault loss=0.01 --losses run.losses
   softnic collective allgather --ranks 4 --transport rc --replay run.losses
-  softnic collective reducescatter --topology docs/topologies/leaf-spine.toml --ranks 4 --algo bcube
+  softnic collective allreduce --dev mem --ranks 4 --transport sr --iters 100
+  softnic collective reducescatter --topology network.toml --ranks 4 --algo bcube
 
 Without --topology all ranks are on one switch. Over xp a collective has a budget, which follows what the group needed before, from a
 warm-up over rc on: docs/collectives.md tells how, and what the JSON has. The same options and seed give the same run.")]
@@ -104,6 +109,9 @@ pub(crate) struct Args {
     /// Lose what such a file says, whatever the transport, beside what the network loses
     #[arg(long, value_name = "FILE", help_heading = "Losses")]
     replay: Option<String>,
+    /// Run it in real time: mem is two NICs in this process with a wire in memory between them, and every other rank on each
+    #[arg(long, value_name = "mem", value_parser = dev_arg, conflicts_with_all = ["topology", "rate", "delay", "queue", "payload"], help_heading = "The network")]
+    dev: Option<Mem>,
     /// The network, as softnic sim takes it; without flows and groups
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "delay", "queue", "mtu", "fault", "payload"], help_heading = "The network")]
     topology: Option<String>,
@@ -125,6 +133,17 @@ pub(crate) struct Args {
     /// Whether frames carry their payload: with none nothing is computed, in a fraction of the time
     #[arg(long, default_value = "real", value_name = "real|none", value_parser = payload_arg, help_heading = "The network")]
     payload: PayloadMode,
+}
+
+/// The device that there is.
+#[derive(Debug, Clone, Copy)]
+struct Mem;
+
+fn dev_arg(s: &str) -> Result<Mem, String> {
+    match s {
+        "mem" => Ok(Mem),
+        _ => Err("a collective runs on mem so far: all ranks in this process".into()),
+    }
 }
 
 fn takes(transport: Transport) -> bool {
@@ -261,6 +280,9 @@ impl Args {
 
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let (topology, ranks) = args.network()?;
+    if args.dev.is_some() && ranks > MAX_LOCAL {
+        return Err(format!("--ranks {ranks}: on mem it is a number from 1 to {MAX_LOCAL}"));
+    }
     let options = args.options(ranks, common.seed)?;
     // A file that cannot be written is told before the run, not after it.
     let losses = args.losses.as_deref().map(|path| {
@@ -273,9 +295,15 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         bar.set_position(done);
         !stop::requested()
     };
-    let report = simulated::run(&topology, &options, &go_on);
+    let report = match args.dev {
+        None => simulated::run(&topology, &options, &go_on).map_err(|e| e.to_string()),
+        Some(Mem) => {
+            let fault = (args.fault != Spec::default()).then(|| args.fault.clone());
+            on_device::run(&options, fault, args.mtu, &go_on).map_err(|e| e.to_string())
+        }
+    };
     bar.finish_and_clear();
-    let report = report.map_err(|e| e.to_string())?;
+    let report = report?;
     if let Some((path, mut file)) = losses {
         write!(file, "{}", report.losses).map_err(|e| format!("cannot write the losses {path}: {e}"))?;
     }

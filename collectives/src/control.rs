@@ -1,19 +1,20 @@
 //! What ranks say to each other beside the data: each message is 48 bytes on the reliable queue pair.
 //!
-//! | bytes | Hello | Ready | Abort |
-//! |---|---|---|---|
-//! | 0 | 1 | 2 | 3 |
-//! | 1 | version, 1 | | |
-//! | 2, 3, 4, 5 | operation, algorithm, type, reduction | 0 | 0 |
-//! | 6..8 | 0 | | |
-//! | 8..16 | which collective of the group, from 0 | | |
-//! | 16..20 | ranks of the group | 0 | the rank that is to blame |
-//! | 20..24 | root | 0 | 0 |
-//! | 24..32 | bytes of the buffer | 0 | 0 |
-//! | 32..40 | proposal in ns; all ones for none | 0 | 0 |
-//! | 40..48 | 0 | | |
+//! | bytes | Hello | Ready | Abort | Tail |
+//! |---|---|---|---|---|
+//! | 0 | 1 | 2 | 3 | 4 |
+//! | 1 | version, 1 | | | |
+//! | 2, 3, 4, 5 | operation, algorithm, type, reduction | 0 | 0 | 0 |
+//! | 6..8 | 0 | | | |
+//! | 8..16 | which collective of the group, from 0 | | | |
+//! | 16..20 | ranks of the group | 0 | the rank that is to blame | 0 |
+//! | 20..24 | root | 0 | 0 | 0 |
+//! | 24..32 | bytes of the buffer | 0 | 0 | 0 |
+//! | 32..40 | proposal in ns; all ones for none | 0 | 0 | 0 |
+//! | 40..48 | 0 | | | |
 //!
-//! Numbers are big-endian. What is anything else is no message, and counted.
+//! Numbers are big-endian. What is anything else is no message, and counted. A Tail follows each other message and says nothing: by the gap
+//! before it the peer sees in a round trip that the message was lost, where silence would last until the ACK timeout.
 
 use crate::call::{Algorithm, Call, Element, Operation, Reduction};
 
@@ -47,6 +48,11 @@ pub enum Control {
         /// On account of which rank.
         culprit: u32,
     },
+    /// Nothing.
+    Tail {
+        /// Which collective.
+        number: u64,
+    },
 }
 
 impl Control {
@@ -57,6 +63,7 @@ impl Control {
             Control::Hello { number, .. } => (1, number),
             Control::Ready { number } => (2, number),
             Control::Abort { number, .. } => (3, number),
+            Control::Tail { number } => (4, number),
         };
         [out[0], out[1]] = [kind, VERSION];
         out[8..16].copy_from_slice(&number.to_be_bytes());
@@ -77,7 +84,7 @@ impl Control {
                 out[32..40].copy_from_slice(&proposal.unwrap_or(u64::MAX).to_be_bytes());
             }
             Control::Abort { culprit, .. } => out[16..20].copy_from_slice(&culprit.to_be_bytes()),
-            Control::Ready { .. } => {}
+            Control::Ready { .. } | Control::Tail { .. } => {}
         }
         out
     }
@@ -110,6 +117,7 @@ impl Control {
             }
             2 => Control::Ready { number },
             3 => Control::Abort { number, culprit: word(16) },
+            4 => Control::Tail { number },
             _ => return None,
         };
         // Each message has one form.
@@ -133,7 +141,12 @@ mod tests {
             bytes: 1 << 40,
         };
         let hello = Control::Hello { number: 7, call, ranks: 9, proposal: Some(12_345) };
-        for message in [hello, Control::Ready { number: u64::MAX }, Control::Abort { number: 3, culprit: 8 }] {
+        for message in [
+            hello,
+            Control::Ready { number: u64::MAX },
+            Control::Abort { number: 3, culprit: 8 },
+            Control::Tail { number: 9 },
+        ] {
             assert_eq!(Control::parse(&message.emit()), Some(message));
         }
         assert_eq!(Control::parse(&hello.emit()[..LEN - 1]), None);
@@ -141,7 +154,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_taken_for_a_message_is_one(bytes in proptest::array::uniform32(any::<u8>()), kind in 0u8..5) {
+        fn whatever_is_taken_for_a_message_is_one(bytes in proptest::array::uniform32(any::<u8>()), kind in 0u8..6) {
             let mut message = [0; LEN];
             message[8..40].copy_from_slice(&bytes);
             [message[0], message[1], message[2]] = [kind, 1, bytes[0] % 8];

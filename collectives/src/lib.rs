@@ -10,10 +10,14 @@
 pub mod call;
 pub mod control;
 pub mod element;
+pub mod endpoint;
 pub mod fabric;
 pub mod losses;
 pub mod member;
+pub mod on_device;
 pub mod on_nic;
 pub mod plan;
+pub mod report;
+pub mod run;
 pub mod simulated;
 pub mod timeouts;

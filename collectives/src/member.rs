@@ -266,8 +266,12 @@ impl Member {
     }
 
     fn tell(&mut self, peer: usize, message: &Control, fabric: &mut impl Fabric) -> Result<(), MemberError> {
-        self.counters.control_sent += 1;
-        fabric.tell(peer, &message.emit()).map_err(MemberError::Refused)
+        let tail = Control::Tail { number: self.number };
+        for message in [message, &tail] {
+            self.counters.control_sent += 1;
+            fabric.tell(peer, &message.emit()).map_err(MemberError::Refused)?;
+        }
+        Ok(())
     }
 
     /// Goes on as far as can be gone now.
@@ -314,6 +318,12 @@ impl Member {
         if matches!(self.state, State::Meeting) && self.everybody_has_come()? {
             self.set_out(fabric)?;
         }
+        if self.end().is_some_and(|end| end <= fabric.now()) {
+            // Messages to a rank that never was ready end at once, and count: the next one is the next one's.
+            for peer in self.others() {
+                self.running.open(peer, fabric)?;
+            }
+        }
         match self.state {
             State::Running if self.running.is_over() => Ok(Progress::Done(self.conclude(fabric.now()))),
             State::Meeting | State::Running => self.wait(fabric),
@@ -341,6 +351,7 @@ impl Member {
             Some(Control::Abort { number, culprit }) if number >= self.number => {
                 return Err(MemberError::Aborted { rank: peer, culprit: (culprit as usize).min(self.ranks - 1) });
             }
+            Some(Control::Tail { .. }) => {}
             _ => self.counters.control_dropped += 1,
         }
         Ok(())
@@ -393,11 +404,17 @@ impl Member {
         Ok(())
     }
 
+    /// When the budget is over, if there is one and it is running.
+    fn end(&self) -> Option<Instant> {
+        self.budget.filter(|_| matches!(self.state, State::Running)).map(|budget| self.met_at + budget.timeout)
+    }
+
     /// Nothing more can be done now: until when?
     fn wait(&mut self, fabric: &mut impl Fabric) -> Result<Progress, MemberError> {
         let until = self.heard_at + self.settings.patience;
-        if fabric.now() < until {
-            fabric.wake_at(until);
+        let now = fabric.now();
+        if now < until {
+            fabric.wake_at(self.end().filter(|end| *end > now).map_or(until, |end| end.min(until)));
             return Ok(Progress::Running);
         }
         let waited = self.settings.patience;

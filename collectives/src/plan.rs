@@ -5,6 +5,7 @@
 
 mod bcube;
 mod builder;
+mod exchanges;
 mod ring;
 mod trees;
 
@@ -12,6 +13,7 @@ use std::ops::Range;
 
 use crate::call::{Algorithm, Call, CallError, Operation};
 use builder::Builder;
+pub use exchanges::Exchanges;
 
 /// What a step does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

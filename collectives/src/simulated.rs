@@ -1,26 +1,25 @@
 //! Groups of hosts in virtual time, on any network that the simulator has: N ranks, one thread.
 
-mod report;
 mod run;
 
 use std::time::Duration;
 
+use softnic_nic::ModifyError;
 use softnic_nic::transports::Transport;
 use softnic_nic::transports::negotiation::Choice;
-use softnic_nic::{ModifyError, MrError};
 use softnic_sim::pair::timeout_code;
 use softnic_sim::topology::{Stage, StageEnd, Topology};
 use softnic_sim::{Cc, Time};
 use softnic_wire::Qpn;
 
 use crate::call::{Call, CallError};
+use crate::endpoint::{Endpoint, EndpointConfig, VerbsFabric};
 use crate::fabric::Refused;
 use crate::member::{Member, MemberError, MemberSettings, Outcome, Progress};
-use crate::on_nic::{Endpoint, EndpointConfig, NicFabric};
-use crate::plan::Plan;
+use crate::on_nic::NicPlace;
+use crate::plan::Exchanges;
 
-pub use report::{RankReport, Report, Times};
-pub use run::{Options, run};
+pub use run::run;
 
 /// What a group is made with.
 #[derive(Debug, Clone)]
@@ -92,6 +91,7 @@ struct Group {
     config: GroupConfig,
     members: Vec<Member>,
     ends: Vec<Endpoint>,
+    places: Vec<NicPlace>,
     /// The outcome of the collective under way, of each rank that is through, and when that was.
     outcomes: Vec<Option<(Outcome, Time)>>,
 }
@@ -134,33 +134,23 @@ impl<'t> Cluster<'t> {
             return Err(ClusterError::Transport(config.transport));
         }
         let settings = MemberSettings { bounded, ..config.member.clone() };
-        // Which pairs exchange data, and how many messages at most.
-        let (mut pairs, mut lane) = (vec![vec![false; ranks]; ranks], 1);
-        for call in &config.calls {
-            for rank in 0..ranks {
-                let plan = Plan::new(call, ranks, rank, bounded)?;
-                lane = lane.max(plan.deepest_lane());
-                for step in &plan.steps {
-                    pairs[rank][step.peer] = true;
-                    pairs[step.peer][rank] = true;
-                }
-            }
-        }
+        let exchanges = Exchanges::of(&config.calls, ranks, bounded)?;
         let bytes = config.calls.iter().map(|call| call.bytes).max().unwrap_or(0);
         let number = self.groups.len();
-        let mut ends = Vec::new();
+        let (mut ends, mut places) = (Vec::new(), Vec::new());
         for (rank, &host) in config.hosts.iter().enumerate() {
             let end = EndpointConfig {
                 transport: config.transport,
                 mtu: self.stage.topology().mtu,
                 stride: config.stride,
-                lane: lane as u32,
-                limit_flight: config.cc == Cc::Window,
+                lane: exchanges.lane(),
                 group: number as u64,
             };
-            let peers = pairs[rank].iter().filter(|pair| **pair).count();
-            let made = Endpoint::new(self.stage.sim().nic(host), end, ranks, peers, bytes);
-            ends.push(made.map_err(|e: MrError| ClusterError::Refused { rank, why: e.to_string() })?);
+            let nic = self.stage.sim().nic(host);
+            let place = NicPlace::new(nic, Endpoint::completions(&end, ranks, exchanges.peers(rank)));
+            let made = Endpoint::new(&mut place.verbs(nic), end, ranks, bytes);
+            ends.push(made.map_err(|Refused(why)| ClusterError::Refused { rank, why })?);
+            places.push(place);
             self.ranks_at[host].push((number, rank));
         }
         let mut group = Group {
@@ -168,11 +158,10 @@ impl<'t> Cluster<'t> {
             outcomes: vec![None; ranks],
             config,
             ends,
+            places,
         };
-        for a in 0..ranks {
-            for b in a + 1..ranks {
-                self.connect(&mut group, [a, b], pairs[a][b])?;
-            }
+        for pair in exchanges.all_pairs() {
+            self.connect(&mut group, pair, exchanges.has(pair[0], pair[1]))?;
         }
         self.groups.push(group);
         self.negotiate(number)?;
@@ -181,26 +170,28 @@ impl<'t> Cluster<'t> {
 
     /// Connects two ranks.
     fn connect(&mut self, group: &mut Group, ranks: [usize; 2], has_data: bool) -> Result<(), ClusterError> {
-        let Group { config, ends, .. } = group;
+        let Group { config, ends, places, .. } = group;
+        let limit_flight = config.cc == Cc::Window;
         let hosts = ranks.map(|rank| config.hosts[rank]);
         let failed = |why: ModifyError| ClusterError::Refused { rank: ranks[0], why: why.to_string() };
         let stage_ends = |init: [_; 2]| [0, 1].map(|i: usize| StageEnd { host: hosts[i], init: init[i] });
-        // A word that is lost keeps everybody waiting: its timeout is one of the longest round trips, not four.
+        // Where a word and its Tail are lost everybody waits: the timeout is one of the longest round trips, not four.
         let timeout = timeout_code(self.stage.longest_round_trip());
-        let init = ranks.map(|rank| ends[rank].words());
+        let init = ranks.map(|rank| places[rank].words());
         let qpns = self.stage.connect(stage_ends(init), timeout, Cc::None).map_err(failed)?;
         for i in 0..2 {
-            let set = ends[ranks[i]].set_words(self.stage.sim().nic(hosts[i]), ranks[1 - i], qpns[i]);
+            let mut verbs = places[ranks[i]].verbs(self.stage.sim().nic(hosts[i]));
+            let set = ends[ranks[i]].set_words(&mut verbs, ranks[1 - i], qpns[i]);
             set.map_err(|Refused(why)| ClusterError::Refused { rank: ranks[i], why })?;
         }
         if !has_data {
             return Ok(());
         }
         let timeout = config.timeout.unwrap_or_else(|| self.stage.timeout());
-        let init = ranks.map(|rank| ends[rank].data());
+        let init = ranks.map(|rank| places[rank].data(&ends[rank], limit_flight));
         let data = self.stage.connect(stage_ends(init), timeout, config.cc).map_err(failed)?;
         let mut warm_up = [None::<Qpn>; 2];
-        if let [Some(a), Some(b)] = ranks.map(|rank| ends[rank].warm_up()) {
+        if let [Some(a), Some(b)] = ranks.map(|rank| places[rank].warm_up(&ends[rank], limit_flight)) {
             let qpns = self.stage.connect(stage_ends([a, b]), timeout, config.cc).map_err(failed)?;
             warm_up = qpns.map(Some);
         }
@@ -234,12 +225,13 @@ impl<'t> Cluster<'t> {
     /// # Errors
     /// When it cannot.
     pub fn start(&mut self, group: usize, rank: usize, call: &Call, warm_up: bool) -> Result<(), ClusterError> {
-        let Group { config, members, ends, outcomes } = &mut self.groups[group];
+        let Group { config, members, ends, places, outcomes } = &mut self.groups[group];
         outcomes[rank] = None;
         let host = config.hosts[rank];
         let now = self.stage.sim().now().instant();
         ends[rank].set_warming_up(warm_up);
-        let mut fabric = NicFabric::new(self.stage.sim().nic(host), &mut ends[rank], now);
+        let verbs = places[rank].verbs(self.stage.sim().nic(host));
+        let mut fabric = VerbsFabric::new(verbs, &mut ends[rank], now);
         let started = match warm_up {
             true => members[rank].warm_up(call, &mut fabric),
             false => members[rank].start(call, &mut fabric),
@@ -253,8 +245,9 @@ impl<'t> Cluster<'t> {
         let time = self.stage.sim().now();
         for at in 0..self.ranks_at[host].len() {
             let (group, rank) = self.ranks_at[host][at];
-            let Group { members, ends, outcomes, .. } = &mut self.groups[group];
-            let mut fabric = NicFabric::new(self.stage.sim().nic(host), &mut ends[rank], time.instant());
+            let Group { members, ends, places, outcomes, .. } = &mut self.groups[group];
+            let verbs = places[rank].verbs(self.stage.sim().nic(host));
+            let mut fabric = VerbsFabric::new(verbs, &mut ends[rank], time.instant());
             let progress = members[rank].advance(&mut fabric);
             if let Some(wake) = ends[rank].take_wake() {
                 let wake = Time::from_instant(wake);

@@ -48,7 +48,7 @@ impl Default for TimeoutSettings {
             alpha: 0.2,
             gamma: 0.25,
             delta: Duration::from_micros(50),
-            margin: 0.25,
+            margin: 0.5,
             bound: 8.0,
             most: Duration::from_secs(10),
         }

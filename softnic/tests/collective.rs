@@ -87,6 +87,18 @@ fn a_network_from_a_file_has_no_flows_beside_the_collective() {
 }
 
 #[test]
+fn ranks_of_one_process_run_in_real_time() {
+    for transport in ["rc", "xp"] {
+        let args = ["allreduce", "--dev", "mem", "--ranks", "3", "--size", "64K", "--iters", "3", "--transport", transport];
+        let (ranks, all) = lines(&args);
+        assert_eq!((ranks.len(), all["iterations"].as_u64()), (3, Some(3)));
+        assert!(all["digest"].is_null() && all["cct_ms"]["mean"].as_f64() > Some(0.0), "{all}");
+    }
+    let out = collective(&["allreduce", "--dev", "afxdp:nowhere"]);
+    assert!(String::from_utf8_lossy(&out.stderr).contains("runs on mem so far"));
+}
+
+#[test]
 fn what_cannot_be_run_is_told_in_a_line() {
     let wrong: [(&[&str], &str); 6] = [
         (&["alltoall", "--algo", "tree"], "softnic: tree has no alltoall: ring has every operation"),

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use softnic_collectives::call::Operation;
 use softnic_collectives::member::MemberCounters;
-use softnic_collectives::simulated::{Options, RankReport, Report, Times};
+use softnic_collectives::report::{RankReport, Report, Times};
+use softnic_collectives::run::Options;
 use softnic_transports::Counters;
 
 fn cct(times: &Times) -> Value {
@@ -105,8 +106,8 @@ pub(super) fn print_json(options: &Options, report: &Report) -> io::Result<()> {
         "warm_up_ms": report.warm_up.map(|d| d.as_secs_f64() * 1e3),
         "bus_gbps": report.bus_gbps,
         "counters": counters(&member, &nic),
-        "virtual_ms": report.virtual_time.as_secs_f64() * 1e3,
-        "digest": format!("{:016x}", report.digest),
+        "total_ms": report.total_time.as_secs_f64() * 1e3,
+        "digest": report.digest.map(|digest| format!("{digest:016x}")),
     }});
     if report.interrupted {
         value["summary"]["interrupted"] = json!(true);
@@ -158,8 +159,11 @@ pub(super) fn print_table(options: &Options, report: &Report) -> io::Result<()> 
     let mut nic = Counters::default();
     report.ranks.iter().for_each(|rank| nic.add(&rank.nic));
     writeln!(out, "request packets   {:>12}, {} of them again", nic.sent_requests, nic.retransmitted_packets)?;
-    writeln!(out, "virtual time      {:>12.3} ms", report.virtual_time.as_secs_f64() * 1e3)?;
-    writeln!(out, "digest            {:016x}", report.digest)
+    let total = report.total_time.as_secs_f64() * 1e3;
+    match report.digest {
+        Some(digest) => writeln!(out, "virtual time      {total:>12.3} ms\ndigest            {digest:016x}"),
+        None => writeln!(out, "time              {total:>12.3} ms"),
+    }
 }
 
 fn extremes(ranks: &[RankReport]) -> (f64, f64) {

@@ -1,8 +1,8 @@
-//! What a run of collectives came to.
+//! The report of a run of collectives: times, budgets, losses, counters.
 
 use std::time::Duration;
 
-use softnic_nic::transports::Counters;
+use softnic_transports::Counters;
 
 use crate::losses::LossLog;
 use crate::member::MemberCounters;
@@ -71,10 +71,10 @@ pub struct Report {
     pub warm_up: Option<Duration>,
     /// Bytes of the buffer times what the operation needs to send of each, by the mean time: as nccl-tests has it.
     pub bus_gbps: f64,
-    /// Virtual time.
-    pub virtual_time: Duration,
-    /// The hash of everything that happened.
-    pub digest: u64,
+    /// How long all of it took: virtual time in the simulator.
+    pub total_time: Duration,
+    /// The hash of everything that happened, in the simulator.
+    pub digest: Option<u64>,
     /// It was ended from outside: what was done until then.
     pub interrupted: bool,
 }
