@@ -2,6 +2,7 @@
 
 mod backup;
 mod capture_source;
+mod collective;
 mod colour;
 mod cores;
 mod counters;
@@ -62,6 +63,7 @@ struct Common {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Collective(Box<collective::Args>),
     Completions(pages::CompletionsArgs),
     Counters(counters::Args),
     Demo(demo::Args),
@@ -102,6 +104,7 @@ pub fn main() -> ExitCode {
     colour::choose(cli.common.color);
     let Common { seed, json, .. } = cli.common;
     let result = match &cli.command {
+        Command::Collective(args) => collective::run(args, &cli.common),
         Command::Completions(args) => pages::completions(args),
         Command::Counters(args) => counters::run(args, &cli.common),
         Command::Demo(args) => demo::run(args, &cli.common),

@@ -111,7 +111,8 @@ fn not_written(path: &str, e: &io::Error) -> String {
     format!("cannot write the capture {path}: {e}")
 }
 
-fn read(file: &str) -> Result<String, String> {
+/// The text of a topology.
+pub(crate) fn read(file: &str) -> Result<String, String> {
     use std::io::Read;
     let mut text = String::new();
     let read = std::fs::File::open(file).and_then(|f| f.take(MAX_FILE + 1).read_to_string(&mut text));

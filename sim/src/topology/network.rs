@@ -84,6 +84,11 @@ impl<'t> Network<'t> {
         self.run.world.sim.touch(host);
     }
 
+    /// Turns the faults of all links off or on again, as for what comes before a measurement. Their delays and rates stay.
+    pub fn set_faults_enabled(&mut self, enabled: bool) {
+        self.run.world.sim.set_faults_enabled(enabled);
+    }
+
     /// Makes [`Network::step`] return this host at this time, whatever else happens.
     pub fn wake_at(&mut self, at: Time, host: usize) {
         self.run.world.sim.wake_at(at, host);
@@ -143,6 +148,11 @@ impl<'t> Network<'t> {
     /// Takes something that happened to the caller's software into the digest of the run.
     pub fn record(&mut self, word: u64) {
         self.run.world.sim.record(word);
+    }
+
+    /// The digest of the run so far.
+    pub fn digest(&self) -> u64 {
+        self.run.world.sim.digest()
     }
 
     /// What came of the flows, and what hosts, switches and links counted, the caller's traffic included.

@@ -151,6 +151,7 @@ pub(super) const FILES: &[(&str, Content)] = &[
     ("third-twice.toml", Content::Document("docs/faults.md", 1)),
     ("answer.toml", Content::Document("docs/faults.md", 2)),
     ("mixed.toml", Content::Document("docs/faults.md", 3)),
+    ("network.toml", Content::Text("kind = \"leaf-spine\"\nleaves = 2\nspines = 2\nhosts = 4\n")),
 ];
 
 const LOST_RESPONSE: &str =

@@ -1,0 +1,23 @@
+//! Collectives over any transport: AllReduce, ReduceScatter, AllGather, AllToAll, Broadcast and Barrier.
+//!
+//! The core is sans-IO. [`plan::Plan`] says what one rank does, [`member::Member`] does it, step by step, over a [`fabric::Fabric`]: what
+//! can post messages, says what became of them, and knows the time. Over a transport of best effort every message has a deadline, from a
+//! budget that follows what the group needed before ([`timeouts`]); what did not come is zero, and is told as ranges ([`losses`]).
+//!
+//! Adapters stand above: `on_nic` is a fabric of the queue pairs of one NIC, `simulated` groups of hosts in virtual time.
+#![forbid(unsafe_code)]
+
+pub mod call;
+pub mod control;
+pub mod element;
+pub mod endpoint;
+pub mod fabric;
+pub mod losses;
+pub mod member;
+pub mod on_device;
+pub mod on_nic;
+pub mod plan;
+pub mod report;
+pub mod run;
+pub mod simulated;
+pub mod timeouts;

@@ -1,0 +1,9 @@
+//! The core, over a fabric in memory: every algorithm against a plain sum, losses, and what goes wrong.
+
+mod losses;
+mod plain;
+mod reference;
+mod simulated;
+mod timeouts;
+mod trouble;
+mod world;
