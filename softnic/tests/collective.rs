@@ -122,7 +122,7 @@ fn what_cannot_be_run_is_told_in_a_line() {
         (&["allreduce", "--replay", "/nowhere/at/all"], "softnic: /nowhere/at/all: "),
         (
             &["allreduce", "--ranks", "3", "--fault", "down=0s+100s", "--patience", "2s"],
-            "did not come to collective 0 within 2s",
+            "softnic: rank 0: messages with rank 1 ended: transport retry counter exceeded",
         ),
     ];
     for (args, words) in wrong {
