@@ -312,7 +312,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         false => report::print_table(&options, &report),
     };
     match printed {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(format!("cannot write the output: {e}")),
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("cannot write the output: {e}")),
         _ if report.interrupted => Ok(ExitCode::from(stop::EXIT_CODE)),
         _ => Ok(ExitCode::SUCCESS),
     }

@@ -22,6 +22,11 @@ impl NicPlace {
         NicPlace { pd: nic.alloc_pd(), cq: nic.create_cq(completions) }
     }
 
+    /// Whether something has completed.
+    pub fn has_news(self, nic: &mut Nic) -> bool {
+        nic.cq_len(self.cq).is_ok_and(|len| len > 0)
+    }
+
     /// Its verbs.
     pub fn verbs(self, nic: &mut Nic) -> NicVerbs<'_> {
         NicVerbs { nic, place: self }

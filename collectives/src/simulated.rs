@@ -259,24 +259,33 @@ impl<'t> Cluster<'t> {
 
     /// Has the ranks of a host go on.
     fn attend(&mut self, host: usize) -> Result<(), ClusterError> {
-        let time = self.network.now();
         for at in 0..self.ranks_at[host].len() {
             let (group, rank) = self.ranks_at[host][at];
-            let Group { members, ends, places, outcomes, .. } = &mut self.groups[group];
-            let verbs = places[rank].verbs(self.network.nic(host));
-            let mut fabric = VerbsFabric::new(verbs, &mut ends[rank], time.instant());
-            let progress = members[rank].advance(&mut fabric);
-            if let Some(wake) = ends[rank].take_wake() {
-                let wake = Time::from_instant(wake);
-                if self.wakes[host].is_none_or(|at| at <= time || wake < at) {
-                    self.wakes[host] = Some(wake);
-                    self.network.wake_at(wake, host);
-                }
+            self.advance(host, group, rank)?;
+            // What is posted when its time is over has ended by now, and no event tells of it.
+            while self.groups[group].places[rank].has_news(self.network.nic(host)) {
+                self.advance(host, group, rank)?;
             }
-            self.network.touch(host);
-            if let Progress::Done(outcome) = progress.map_err(|why| ClusterError::Member { rank, why })? {
-                outcomes[rank] = Some((outcome, time));
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, host: usize, group: usize, rank: usize) -> Result<(), ClusterError> {
+        let time = self.network.now();
+        let Group { members, ends, places, outcomes, .. } = &mut self.groups[group];
+        let verbs = places[rank].verbs(self.network.nic(host));
+        let mut fabric = VerbsFabric::new(verbs, &mut ends[rank], time.instant());
+        let progress = members[rank].advance(&mut fabric);
+        if let Some(wake) = ends[rank].take_wake() {
+            let wake = Time::from_instant(wake);
+            if self.wakes[host].is_none_or(|at| at <= time || wake < at) {
+                self.wakes[host] = Some(wake);
+                self.network.wake_at(wake, host);
             }
+        }
+        self.network.touch(host);
+        if let Progress::Done(outcome) = progress.map_err(|why| ClusterError::Member { rank, why })? {
+            outcomes[rank] = Some((outcome, time));
         }
         Ok(())
     }

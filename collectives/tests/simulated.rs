@@ -165,8 +165,8 @@ fn over_xp_the_result_is_of_what_came_in_time_and_a_log_loses_the_same_again_ove
             });
             let got = get(&cluster, group, &call, ranks);
             assert!(carried_out(&call, &inputs, &log) == got, "seed {seed}, round {round}: {call}");
-            // A packet that is leaving is not cut off, and what is posted when its time is over ends by a timer's tick (4 µs).
-            let end = fixed + Duration::from_micros(20);
+            // A packet that is leaving is not cut off.
+            let end = fixed + Duration::from_micros(3);
             assert!(outcomes.iter().all(|outcome| outcome.elapsed <= end), "seed {seed}: {outcomes:?}");
             (partial, whole) = (partial + u64::from(!log.is_empty()), whole + u64::from(log.is_empty()));
 
@@ -183,7 +183,7 @@ fn over_xp_the_result_is_of_what_came_in_time_and_a_log_loses_the_same_again_ove
             assert_eq!(log_of(&outcomes), log);
         }
     }
-    assert!(partial > 20 && whole > 10, "{partial} {whole}");
+    assert!(partial > 20 && whole > 5, "{partial} {whole}");
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn over_xp_a_rank_that_is_cut_off_under_way_costs_the_others_their_budget_and_no
         match step() {
             Ok(()) => {
                 let outcomes = cluster.take_outcomes(group);
-                let end = budget + Duration::from_micros(20);
+                let end = budget + Duration::from_micros(3);
                 assert!(outcomes.iter().all(|(outcome, _)| outcome.elapsed <= end), "{after}: {outcomes:?}");
                 in_time += 1;
                 lossy += u64::from(outcomes.iter().filter(|(outcome, _)| !outcome.losses.is_empty()).count() >= 2);

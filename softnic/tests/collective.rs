@@ -25,7 +25,8 @@ fn lines(args: &[&str]) -> (Vec<Value>, Value) {
 
 #[test]
 fn there_is_an_object_for_each_rank_and_a_summary_with_the_fields_of_the_contract() {
-    let args = ["allreduce", "--ranks", "5", "--size", "1M", "--transport", "xp", "--fault", "loss=0.002", "--iters", "6"];
+    let args =
+        ["allreduce", "--ranks", "5", "--size", "1M", "--transport", "xp", "--fault", "loss=0.002", "--iters", "6"];
     let (ranks, all) = lines(&args);
     assert_eq!(ranks.len(), 5);
     for (i, object) in ranks.iter().chain([&all]).enumerate() {
@@ -60,7 +61,19 @@ fn what_xp_lost_is_lost_again_by_the_file_over_rc() {
 
 #[test]
 fn the_table_says_how_long_it_took_and_what_is_missing() {
-    let out = collective(&["broadcast", "--ranks", "6", "--root", "4", "--algo", "tree", "--iters", "3", "--transport", "xp"]);
+    let out = collective(&[
+        "broadcast",
+        "--ranks",
+        "6",
+        "--root",
+        "4",
+        "--algo",
+        "tree",
+        "--iters",
+        "3",
+        "--transport",
+        "xp",
+    ]);
     let text = String::from_utf8(out.stdout).expect("UTF-8");
     assert!(out.status.success());
     for part in ["from rank 4, 6 ranks over xp", "completion times", "bus bandwidth", "budget", "missing", "digest"] {
@@ -89,7 +102,8 @@ fn a_network_from_a_file_has_no_flows_beside_the_collective() {
 #[test]
 fn ranks_of_one_process_run_in_real_time() {
     for transport in ["rc", "xp"] {
-        let args = ["allreduce", "--dev", "mem", "--ranks", "3", "--size", "64K", "--iters", "3", "--transport", transport];
+        let args =
+            ["allreduce", "--dev", "mem", "--ranks", "3", "--size", "64K", "--iters", "3", "--transport", transport];
         let (ranks, all) = lines(&args);
         assert_eq!((ranks.len(), all["iterations"].as_u64()), (3, Some(3)));
         assert!(all["digest"].is_null() && all["cct_ms"]["mean"].as_f64() > Some(0.0), "{all}");
@@ -108,7 +122,7 @@ fn what_cannot_be_run_is_told_in_a_line() {
         (&["allreduce", "--replay", "/nowhere/at/all"], "softnic: /nowhere/at/all: "),
         (
             &["allreduce", "--ranks", "3", "--fault", "down=0s+100s", "--patience", "2s"],
-            "did not come to collective 0 within 2s",
+            "softnic: rank 0: messages with rank 1 ended: transport retry counter exceeded",
         ),
     ];
     for (args, words) in wrong {

@@ -51,7 +51,7 @@ pub enum MemberError {
         ours: (Call, u32),
     },
     /// Messages with a rank ended.
-    #[error("rank {rank}: {why}")]
+    #[error("messages with rank {rank} ended: {why}")]
     Failed {
         /// Which.
         rank: usize,
