@@ -2,6 +2,7 @@
 
 use std::env;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::error::DpdkError;
 use super::spec::DpdkSpec;
@@ -51,7 +52,13 @@ pub(super) fn kernel_driver(address: &str) -> Option<String> {
 /// Starts DPDK for a device, if it does not run yet.
 pub(super) fn start(spec: &DpdkSpec) -> Result<Memory, DpdkError> {
     static STARTED: Mutex<Option<Result<Memory, String>>> = Mutex::new(None);
+    static PROCESS: AtomicU32 = AtomicU32::new(0);
     let memory = Memory::for_device(spec);
+    // The child of a fork has the memory of its parent's DPDK, and none of its threads.
+    let process = PROCESS.load(Ordering::Relaxed);
+    if process != 0 && process != std::process::id() {
+        return Err(DpdkError::Forked(spec.to_string()));
+    }
     let mut started = lock(&STARTED);
     match &*started {
         Some(Ok(other)) if memory == Memory::Huge && *other != memory => {
@@ -61,6 +68,7 @@ pub(super) fn start(spec: &DpdkSpec) -> Result<Memory, DpdkError> {
         // It cannot be tried twice.
         Some(Err(why)) => Err(DpdkError::Start(why.clone())),
         None => {
+            PROCESS.store(std::process::id(), Ordering::Relaxed);
             let words = words(memory, LEAST_MEMORY.max(128 + MEMORY_OF_QUEUE * spec.queues.unwrap_or(1)));
             let verbose = env::var_os(VERBOSE).is_some();
             // EAL pins its caller to a core, and what that starts inherits it: so it gets a thread of its own, which ends.
