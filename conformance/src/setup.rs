@@ -27,7 +27,10 @@ pub const DPDK: [Tool; 2] = [
     Tool { program: "pkg-config", package: "pkg-config" },
 ];
 /// DPDK's own program to send and receive frames.
-pub const TESTPMD: [Tool; 1] = [Tool { program: "dpdk-testpmd", package: "dpdk-dev" }];
+pub const TESTPMD: [Tool; 1] = [Tool { program: "/usr/bin/dpdk-testpmd", package: "dpdk-dev" }];
+/// What makes the veth pair of `cargo xtask bench-peers --dpdk`.
+pub const LINK: [Tool; 2] =
+    [Tool { program: "ip", package: "iproute2" }, Tool { program: "ethtool", package: "ethtool" }];
 /// What `cargo xtask bench-peers` calls.
 pub const RACE: [Tool; 4] = [
     Tool { program: "ip", package: "iproute2" },

@@ -162,6 +162,10 @@ impl<I: PacketIo> PacketIo for Faulty<I> {
         self.inner.lost() + self.tx.overflowed() + self.rx.overflowed() + self.too_long
     }
 
+    fn joined(&self) -> u64 {
+        self.inner.joined()
+    }
+
     fn max_frame(&self) -> usize {
         self.inner.max_frame()
     }

@@ -66,6 +66,11 @@ pub trait PacketIo {
     /// Frames of both directions that were lost here, as far as the backend knows.
     fn lost(&self) -> u64;
 
+    /// Frames that came in several pieces and were copied together here.
+    fn joined(&self) -> u64 {
+        0
+    }
+
     /// The descriptors that it holds: a process that forks closes them in the child, where they would keep the wire busy.
     fn descriptors(&self) -> Vec<RawFd> {
         Vec::new()
@@ -128,6 +133,10 @@ impl<T: PacketIo + ?Sized> PacketIo for Box<T> {
 
     fn lost(&self) -> u64 {
         (**self).lost()
+    }
+
+    fn joined(&self) -> u64 {
+        (**self).joined()
     }
 
     fn descriptors(&self) -> Vec<RawFd> {

@@ -171,6 +171,10 @@ impl PacketIo for Steering {
         self.inner.lost() + self.lost
     }
 
+    fn joined(&self) -> u64 {
+        self.inner.joined()
+    }
+
     fn max_frame(&self) -> usize {
         self.inner.max_frame()
     }

@@ -200,7 +200,7 @@ fn answer(mut stream: UnixStream, line: &str) -> io::Result<()> {
 }
 
 fn status(nic: RunningNic, engines: &[Arc<Engine>], description: &str) -> String {
-    let (mut counters, mut lost, mut queue_pairs, mut up) = (Counters::default(), 0, 0, true);
+    let (mut counters, mut lost, mut joined, mut queue_pairs, mut up) = (Counters::default(), 0, 0, 0, true);
     let (mut port, mut failover) = (None, None);
     let mut misfits = Vec::new();
     let mut pairs = Vec::new();
@@ -210,6 +210,7 @@ fn status(nic: RunningNic, engines: &[Arc<Engine>], description: &str) -> String
         misfits.extend(core.nic().misfits());
         queue_pairs::look(core.nic(), &mut pairs);
         lost += core.driver.ios().map(|io| io.lost()).sum::<u64>();
+        joined += core.driver.ios().map(|io| io.joined()).sum::<u64>();
         queue_pairs += core.queue_pairs();
         up &= core.nic().is_up();
         if let Some(counters) = core.dual().failover_counters() {
@@ -228,6 +229,10 @@ fn status(nic: RunningNic, engines: &[Arc<Engine>], description: &str) -> String
     let of_failover = failover.iter().flat_map(FailoverCounters::iter);
     for (name, value) in counters.iter().chain(of_failover) {
         let _ = write!(line, "\"{name}\":{value},");
+    }
+    if joined > 0 {
+        // Few devices have such frames.
+        let _ = write!(line, "\"joined_frames\":{joined},");
     }
     let _ = write!(line, "\"lost_frames\":{lost}}},\"misfits\":[");
     misfits.sort_unstable_by_key(|(_, misfits)| Reverse((misfits.tag, misfits.rkey, misfits.psn)));

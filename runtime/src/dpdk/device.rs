@@ -55,7 +55,7 @@ impl Dpdk {
         let memory = eal::start(spec)?;
         sys::enter_thread();
         if let Some(socket) = spec.listens_at() {
-            remove_left_behind(socket);
+            free_socket(spec, socket)?;
         }
         let device = spec.to_string();
         let failed = |error| DpdkError::Attach { device: device.clone(), error };
@@ -185,10 +185,16 @@ impl Line for DpdkLine {
     }
 }
 
-/// The socket of a server that is gone would be in the way of the next one.
-fn remove_left_behind(socket: &str) {
-    if matches!(UnixStream::connect(socket), Err(e) if e.kind() == io::ErrorKind::ConnectionRefused) {
-        let _ = fs::remove_file(socket);
+/// The socket of a server that is gone would be in the way of the next one. One that somebody listens at is left alone: vhost's driver would
+/// remove it when it fails.
+fn free_socket(spec: &DpdkSpec, socket: &str) -> Result<(), DpdkError> {
+    match UnixStream::connect(socket) {
+        Ok(_) => Err(DpdkError::Taken { device: spec.to_string(), socket: socket.into() }),
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+            let _ = fs::remove_file(socket);
+            Ok(())
+        }
+        Err(_) => Ok(()),
     }
 }
 

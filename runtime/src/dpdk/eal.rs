@@ -2,6 +2,7 @@
 
 use std::env;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::error::DpdkError;
 use super::pci::{check_huge_pages, check_limit, is_behind_iommu};
@@ -48,7 +49,13 @@ impl Memory {
 /// Starts DPDK for a device, if it does not run yet.
 pub(super) fn start(spec: &DpdkSpec) -> Result<Memory, DpdkError> {
     static STARTED: Mutex<Option<Result<Memory, String>>> = Mutex::new(None);
+    static PROCESS: AtomicU32 = AtomicU32::new(0);
     let memory = Memory::for_device(spec);
+    // The child of a fork has the memory of its parent's DPDK, and none of its threads.
+    let process = PROCESS.load(Ordering::Relaxed);
+    if process != 0 && process != std::process::id() {
+        return Err(DpdkError::Forked(spec.to_string()));
+    }
     let mut started = lock(&STARTED);
     match &*started {
         Some(Ok(other)) if memory == Memory::Huge && *other != memory => {
@@ -58,6 +65,7 @@ pub(super) fn start(spec: &DpdkSpec) -> Result<Memory, DpdkError> {
         // It cannot be tried twice.
         Some(Err(why)) => Err(DpdkError::Start(why.clone())),
         None => {
+            PROCESS.store(std::process::id(), Ordering::Relaxed);
             let needed = mib_of(spec);
             match memory {
                 Memory::Huge => check_huge_pages(&spec.to_string(), needed - OF_EAL + HUGE_OF_EAL)?,

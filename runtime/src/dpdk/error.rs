@@ -15,6 +15,11 @@ pub enum DpdkError {
     /// DPDK does not start.
     #[error("DPDK does not start: {0}")]
     Start(String),
+    /// It was started before the process was forked.
+    #[error(
+        "`{0}`: DPDK runs in the process that this one was forked from, and not here: open the device there, or fork before"
+    )]
+    Forked(String),
     /// It was started for devices of another kind.
     #[error("`{device}` needs {needs}, and DPDK was started without in this process: open that device first")]
     Started {
@@ -114,6 +119,14 @@ pub enum DpdkError {
         option: String,
         /// Those that it has.
         known: String,
+    },
+    /// Another process listens at its socket.
+    #[error("`{device}`: another process listens at {socket}; take another socket")]
+    Taken {
+        /// The device.
+        device: String,
+        /// Where.
+        socket: String,
     },
     /// Nobody listens at a memif's socket.
     #[error("`{device}`: nobody listens at {socket}; start the end with role=server first ({error})")]

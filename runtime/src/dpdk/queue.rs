@@ -185,6 +185,10 @@ impl PacketIo for Queue {
         of_port + self.counted[1]
     }
 
+    fn joined(&self) -> u64 {
+        self.counted[0]
+    }
+
     fn descriptors(&self) -> Vec<RawFd> {
         match &self.sleep {
             Sleep::Interrupt(fd, _) => vec![fd.as_raw_fd()],

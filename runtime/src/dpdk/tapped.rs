@@ -200,6 +200,10 @@ impl PacketIo for Tapped {
         self.inner.lost() + self.lost + of_thread
     }
 
+    fn joined(&self) -> u64 {
+        self.inner.joined()
+    }
+
     fn descriptors(&self) -> Vec<RawFd> {
         let of_kernel = self.kernel.iter().flat_map(|kernel| kernel.descriptors.iter().copied());
         self.inner.descriptors().into_iter().chain(of_kernel).collect()

@@ -31,7 +31,7 @@ fn has_dpdk() -> bool {
 
 fn run(ends: &Ends, end: usize, words: &[&str]) -> Running {
     let mut command = (ends.softnic[end])();
-    Running::start(command.args(["run", "--dev", &ends.devices[end], "--"]).args(words))
+    Running::start(command.args(["run", "--dev", &ends.meeting.devices[end], "--"]).args(words))
 }
 
 /// A server that serves one client, and the client, which comes again while the server does not listen yet.
@@ -72,8 +72,35 @@ fn perftest_meets_by_the_connection_manager_of_the_nics() {
         return;
     }
     let ends = Ends::memif("perftest");
-    let words = ["ib_write_bw", "-R", "-s", "65536", "-n", "200"];
+    let words = ["ib_write_bw", "-R", "-u", "18", "-s", "65536", "-n", "200"];
     let text = meet(&ends, &words, &[&words[..], &["10.9.0.1"]].concat());
     let row = text.lines().find(|line| line.trim_start().starts_with("65536 ")).unwrap_or_else(|| panic!("{text}"));
     assert_eq!(row.split_whitespace().nth(1), Some("200"), "{row}");
+}
+
+/// A C program of the library's own tests, compiled; what is missing for that is said.
+fn compiled(ends: &Ends, name: &str) -> Option<String> {
+    let source = format!("{}/../verbs/tests/c/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let program = ends.folder.join(name).to_str().expect("UTF-8").to_string();
+    let words = ["-std=gnu11", "-O1", "-pthread", "-o", &program, &source, "-libverbs"];
+    match Command::new("gcc").args(words).output() {
+        Ok(out) if out.status.success() => return Some(program),
+        Ok(out) => drop(writeln!(std::io::stderr(), "LEFT OUT: {name}: {}", String::from_utf8_lossy(&out.stderr))),
+        Err(e) => drop(writeln!(std::io::stderr(), "LEFT OUT: {name}: gcc: {e}")),
+    }
+    None
+}
+
+/// The device is a memif without a peer: both ends of a program are on it.
+#[test]
+fn programs_that_open_the_device_twice_or_end_without_closing_it_run() {
+    if !can_run("ibv_devices") {
+        return;
+    }
+    for name in ["descriptors", "exit_without_close", "basic"] {
+        let ends = Ends::memif(name);
+        let Some(program) = compiled(&ends, name) else { continue };
+        let (code, text) = run(&ends, 0, &[&program]).end();
+        assert_eq!(code, Some(0), "{name}: {text}");
+    }
 }

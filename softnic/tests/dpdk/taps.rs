@@ -18,7 +18,7 @@ fn spaces() -> Option<Rc<Namespaces>> {
 /// A memif between them, with a tap at each end.
 fn memif(name: &str, spaces: &Rc<Namespaces>, words: &str) -> Ends {
     let mut ends = Ends::memif(name);
-    ends.devices = ends.devices.clone().map(|device| format!("{device},tap=nic0{words}"));
+    ends.meeting.devices = ends.meeting.devices.clone().map(|device| format!("{device},tap=nic0{words}"));
     ends.host = "10.9.0.1";
     let inside = |side: &'static str| {
         let spaces = Rc::clone(spaces);
@@ -112,7 +112,21 @@ fn unmodified_programs_that_meet_by_tcp_run_over_taps() {
     let ends = memif("tap-perftest", &spaces, "");
     let run = |end: usize, host: &[&str]| {
         let mut command = (ends.softnic[end])();
-        command.args(["run", "--dev", &ends.devices[end], "--", "ib_write_bw", "-n", "500", "-s", "65536"]).args(host);
+        command
+            .args([
+                "run",
+                "--dev",
+                &ends.meeting.devices[end],
+                "--",
+                "ib_write_bw",
+                "-u",
+                "18",
+                "-n",
+                "500",
+                "-s",
+                "65536",
+            ])
+            .args(host);
         Running::start(&mut command)
     };
     let mut server = run(0, &[]);
@@ -138,9 +152,15 @@ fn a_tap_that_is_deleted_ends_the_nic_in_one_line() {
     let Some(spaces) = spaces() else { return };
     let ends = memif("tap-deleted", &spaces, "");
     let _server = ends.server();
-    let client = ends.client(&["write_bw", "--size", "64K", "--duration", "60"]);
-    // The server has a client when the kernel knows where that is.
-    while !say(&spaces, "a", "ip neighbour show dev nic0").contains("10.9.0.2 lladdr") {
+    let mut client = ends.client(&["write_bw", "--size", "64K", "--duration", "60"]);
+    // Before its NIC sends the two ends talk by the tap, and one that loses it waits for the other.
+    let ask = format!("{} counters {} --json", env!("CARGO_BIN_EXE_softnic"), client.id());
+    let has_sent = |said: String| {
+        let counters = said.lines().find_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        counters.is_some_and(|v| v["counters"]["sent_requests"].as_u64() > Some(0))
+    };
+    while !has_sent(say(&spaces, "b", &ask)) {
+        assert!(!client.has_ended(), "{:?}", client.end());
         std::thread::sleep(Duration::from_millis(20));
     }
     spaces.ip("-n @b link delete nic0").expect("it is there");

@@ -1,7 +1,7 @@
 //! `softnic perf` with reliable messages over SDR between two namespaces, over AF_XDP on a veth pair. Without root or `ip` it is left out.
 
+use crate::meeting::Running;
 use crate::namespaces::Namespaces;
-use crate::processes::Running;
 use crate::reliable::{check, of};
 use crate::{counter, lines};
 
@@ -26,7 +26,7 @@ fn messages_come_whole_over_af_xdp_through_loss_by_every_scheme() {
         command
     };
     for scheme in ["sdr-sr", "sdr-nack", "sdr-ec:32,8", "sdr-xor:32,8"] {
-        let server = Running::listening(perf("server", &["--server"]));
+        let server = Running::listening(&mut perf("server", &["--server"]));
         let what = ["write_bw", "--transport", scheme, "--size", "300000", "--iters", "40", "--verify", "--json"];
         let wire = ["--connect", "10.79.0.2", "--fault", "loss=1e-2,rx.loss=1e-2"];
         let out = perf("client", &[&what[..], &wire].concat()).output().expect("softnic runs");

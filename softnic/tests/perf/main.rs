@@ -1,6 +1,8 @@
 //! `softnic perf`, `counters` and `devinfo` as people and scripts use them.
 
 mod afxdp;
+#[path = "../common/meeting.rs"]
+mod meeting;
 #[path = "../common/namespaces.rs"]
 mod namespaces;
 mod processes;

@@ -1,65 +1,19 @@
 //! Runs as processes that meet, are counted from outside and are ended: two ends, and one that is interrupted.
 
-use std::io::{BufRead, BufReader, Read as _, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::meeting::{LIMIT, Meeting, Running};
 use crate::{check_fields, lines, scratch, softnic};
-
-/// Long enough for the slowest machine; no test that passes waits for it.
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// Ends with the test.
-pub(crate) struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Running {
-    fn start(mut command: Command) -> Running {
-        Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("softnic runs"))
-    }
-
-    /// A server, once it listens.
-    pub(crate) fn listening(command: Command) -> Running {
-        let mut server = Running::start(command);
-        let mut stderr = BufReader::new(server.0.stderr.take().expect("piped"));
-        let mut line = String::new();
-        stderr.read_line(&mut line).expect("a line");
-        assert!(line.contains("waiting for a client"), "{line}");
-        server.0.stderr = Some(stderr.into_inner());
-        server
-    }
-
-    /// The exit code and what it wrote to stderr.
-    pub(crate) fn end(mut self) -> (Option<i32>, String) {
-        let start = Instant::now();
-        while self.0.try_wait().expect("a child").is_none() {
-            assert!(start.elapsed() < LIMIT, "it hangs");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let code = self.0.wait().expect("ended").code();
-        let mut text = String::new();
-        if let Some(mut err) = self.0.stderr.take() {
-            std::io::Read::read_to_string(&mut err, &mut text).expect("UTF-8");
-        }
-        (code, text)
-    }
-}
 
 /// Two processes with datagram sockets between them.
 pub(crate) struct Pair {
-    devices: [String; 2],
-    pub(crate) port: String,
+    pub(crate) meeting: Meeting,
     files: [PathBuf; 2],
 }
 
@@ -79,19 +33,12 @@ impl Pair {
             let (ours, theirs) = (files[i].display(), files[1 - i].display());
             format!("dgram:{ours},{theirs},ip=10.9.0.{}/24", i + 1)
         };
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port().to_string();
-        Pair { devices: [device(0), device(1)], port, files: files.clone() }
+        Pair { meeting: Meeting::new([device(0), device(1)]), files: files.clone() }
     }
 
     /// The server, once it listens.
     pub(crate) fn server(&self, more: &[&str]) -> Running {
-        self.server_by(softnic(&[]), more)
-    }
-
-    /// The same by another command, which runs softnic with what is added to it.
-    fn server_by(&self, mut command: Command, more: &[&str]) -> Running {
-        command.args(["perf", "--server", "--dev", &self.devices[0], "--port", &self.port]).args(more);
-        Running::listening(command)
+        self.meeting.server(softnic(&[]), more)
     }
 
     pub(crate) fn client(&self, args: &[&str]) -> Command {
@@ -100,9 +47,7 @@ impl Pair {
 
     /// The same, with a server that is reached there.
     fn client_of(&self, host: &str, args: &[&str]) -> Command {
-        let mut command = softnic(&["perf"]);
-        command.args(args).args(["--dev", &self.devices[1], "--connect", host, "--port", &self.port, "--json"]);
-        command
+        self.meeting.client(softnic(&[]), host, args)
     }
 }
 
@@ -142,16 +87,15 @@ fn a_server_has_intervals_of_its_own() {
     let pair = Pair::new("intervals");
     let verbs = ["write_bw", "send_bw", "read_bw"];
     for op in verbs {
-        let mut server = pair.server(&["--interval", "50ms", "--json"]);
+        let server = pair.server(&["--interval", "50ms", "--json"]);
         let out = pair.client(&[op, "--size", "1000", "--iters", "400"]).output().expect("softnic runs");
         check_fields(&lines(&out)[0], "rc", op, 1000, 400);
-        let mut text = String::new();
-        server.0.stdout.take().expect("piped").read_to_string(&mut text).expect("UTF-8");
+        let (code, text) = server.end();
         let v: Value = serde_json::from_str(&text).expect("an object");
         let messages = v["intervals"].as_array().expect("an array").iter().map(|i| i["messages"].as_u64().unwrap());
         // With those of the warm-up.
         assert_eq!((v["op"].as_str(), messages.sum::<u64>()), (Some(op), 440), "{text}");
-        assert_eq!(server.end().0, Some(0));
+        assert_eq!(code, Some(0));
     }
 }
 
@@ -173,21 +117,21 @@ fn a_client_that_a_server_has_no_memory_for_is_told_so_and_the_next_one_is_serve
     // What a client says first, with a plan that needs 6 GiB.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("its number").port().to_string();
-    let free = std::mem::replace(&mut pair.port, port);
-    let asking = Running::start(pair.client(&["write_bw"]));
+    let free = std::mem::replace(&mut pair.meeting.port, port);
+    let asking = Running::start(&mut pair.client(&["write_bw"]));
     let mut hello = String::new();
     let (stream, _) = listener.accept().expect("a client");
     BufReader::new(stream).read_line(&mut hello).expect("a line");
     drop((listener, asking));
-    pair.port = free;
+    pair.meeting.port = free;
     let mut hello: Value = serde_json::from_str(&hello).expect("a line of JSON");
     let plan = &mut hello["hello"]["plan"];
     (plan["sizes"], plan["qps"]) = (vec![1 << 30].into(), 3.into());
     // A server that has 4 GiB of addresses.
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -v 4194304 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_softnic")]);
-    let server = pair.server_by(limited, &[]);
-    let mut stream = TcpStream::connect(format!("127.0.0.1:{}", pair.port)).expect("a server");
+    let server = pair.meeting.server(limited, &[]);
+    let mut stream = TcpStream::connect(format!("127.0.0.1:{}", pair.meeting.port)).expect("a server");
     stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
     writeln!(stream, "{hello}").expect("it listens");
     let mut answer = String::new();
@@ -208,18 +152,18 @@ fn nobody_at_the_other_end_is_an_error() {
     assert!(text.contains("--server"), "{text}");
 }
 
-/// Asks for counters until there are some.
-fn counters_of(pid: u32, done: impl Fn(&Value) -> bool) -> Value {
+/// Asks a process for counters until there are some.
+fn counters_of(running: &mut Running, done: impl Fn(&Value) -> bool) -> Value {
     let start = Instant::now();
     loop {
-        let out = softnic(&["counters", &pid.to_string(), "--json"]).output().expect("softnic runs");
+        let out = softnic(&["counters", &running.id().to_string(), "--json"]).output().expect("softnic runs");
         let text = String::from_utf8(out.stdout).expect("UTF-8");
         if let Some(v) = text.lines().next().map(|line| serde_json::from_str(line).expect("JSON"))
             && done(&v)
         {
             return v;
         }
-        assert!(start.elapsed() < LIMIT, "no counters: {text}");
+        assert!(!running.has_ended() && start.elapsed() < LIMIT, "no counters: {text}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -227,12 +171,12 @@ fn counters_of(pid: u32, done: impl Fn(&Value) -> bool) -> Value {
 #[test]
 fn counters_of_a_running_nic_and_a_peer_that_is_killed() {
     let pair = Pair::new("killed");
-    let server = pair.server(&[]);
-    let client = Running::start(pair.client(&["write_bw", "--size", "1K", "--duration", "50"]));
-    let v = counters_of(server.0.id(), |v| v["counters"]["rx_write_requests"].as_u64() > Some(100));
-    assert_eq!((v["pid"].as_u64(), v["nic"].as_u64()), (Some(server.0.id().into()), Some(0)));
+    let mut server = pair.server(&[]);
+    let client = Running::start(&mut pair.client(&["write_bw", "--size", "1K", "--duration", "50"]));
+    let v = counters_of(&mut server, |v| v["counters"]["rx_write_requests"].as_u64() > Some(100));
+    assert_eq!((v["pid"].as_u64(), v["nic"].as_u64()), (Some(server.id().into()), Some(0)));
     assert_eq!((v["addresses"][0].as_str(), v["queue_pairs"].as_u64()), (Some("10.9.0.1"), Some(1)));
-    drop(server);
+    server.kill();
     let (code, text) = client.end();
     assert_eq!((code, text.lines().count()), (Some(1), 1), "{text}");
     assert!(text.contains("the peer is gone") || text.contains("work request"), "{text}");
@@ -242,27 +186,22 @@ fn counters_of_a_running_nic_and_a_peer_that_is_killed() {
 fn a_server_whose_client_is_killed_ends() {
     let pair = Pair::new("orphan");
     let server = pair.server(&[]);
-    let client = Running::start(pair.client(&["write_lat", "--duration", "50"]));
-    counters_of(client.0.id(), |v| v["counters"]["rx_write_requests"].as_u64() > Some(10));
-    drop(client);
+    let mut client = Running::start(&mut pair.client(&["write_lat", "--duration", "50"]));
+    counters_of(&mut client, |v| v["counters"]["rx_write_requests"].as_u64() > Some(10));
+    client.kill();
     let (code, text) = server.end();
     assert!(code == Some(1) && text.contains("the peer is gone"), "{text}");
 }
 
 #[test]
 fn ctrl_c_prints_what_was_measured() {
-    let run = Running::start({
-        let mut command = softnic(&["perf", "write_bw", "--size", "64", "--duration", "50", "--json"]);
-        command.stdin(Stdio::null());
-        command
-    });
-    counters_of(run.0.id(), |v| v["counters"]["sent_requests"].as_u64() > Some(1000));
-    let interrupted = Command::new("kill").args(["-INT", &run.0.id().to_string()]).status().expect("kill");
+    let mut command = softnic(&["perf", "write_bw", "--size", "64", "--duration", "50", "--json"]);
+    let mut run = Running::start(command.stdin(Stdio::null()));
+    counters_of(&mut run, |v| v["counters"]["sent_requests"].as_u64() > Some(1000));
+    let interrupted = Command::new("kill").args(["-INT", &run.id().to_string()]).status().expect("kill");
     assert!(interrupted.success());
-    let mut run = run;
-    let mut text = String::new();
-    std::io::Read::read_to_string(&mut run.0.stdout.take().expect("piped"), &mut text).expect("UTF-8");
-    assert_eq!(run.end().0, Some(130));
+    let (code, text) = run.end();
+    assert_eq!(code, Some(130));
     let v: Value = serde_json::from_str(text.trim()).expect("one object");
     assert!(v["iterations"].as_u64() > Some(100), "{v}");
 }

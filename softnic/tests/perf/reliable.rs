@@ -145,7 +145,7 @@ fn with_a_peer_that_has_no_such_messages_rc_is_used() {
     let server = pair.server(&[]);
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port().to_string();
-    let servers = std::mem::replace(&mut pair.port, port);
+    let servers = std::mem::replace(&mut pair.meeting.port, port);
     let passes = std::thread::spawn(move || {
         let (client, _) = listener.accept().expect("the client");
         pass_on(client, TcpStream::connect(format!("127.0.0.1:{servers}")).expect("the server"));

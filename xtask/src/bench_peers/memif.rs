@@ -55,8 +55,10 @@ impl Memif {
             format!("--vdev=net_memif0,role={role},socket={},bsize=8192,socket-abstract=no", self.path("testpmd"));
         let prefix = format!("--file-prefix=softnic-{role}");
         let eal = ["--no-huge", "-m", "512", "--no-pci", "--no-telemetry", "--no-shconf", &prefix, &cores, &device];
-        let rest = ["--stats-period=1", "--auto-start", "--no-mlockall", "--mbuf-size=8448", "--total-num-mbufs=16384"];
-        let words = [&["dpdk-testpmd"], &eal[..], &["--"], how, &rest].concat();
+        // The length of frames is checked against that of buffers where it stands.
+        let first = ["--mbuf-size=8448", "--total-num-mbufs=16384"];
+        let rest = ["--stats-period=1", "--auto-start", "--no-mlockall"];
+        let words = [&["dpdk-testpmd"], &eal[..], &["--"], &first, how, &rest].concat();
         let started = pair.command(end, &words).stdout(out).stderr(Stdio::null()).spawn();
         started.map(Process).map_err(|e| format!("dpdk-testpmd: {e}"))
     }

@@ -49,10 +49,8 @@ pub(super) enum Race {
 }
 
 impl Race {
-    /// Those over a veth pair.
-    pub(super) const ON_VETH: usize = 11;
-
-    pub(super) const ALL: [Race; 18] = [
+    /// Those of the race over a veth pair.
+    pub(super) const VETH: [Race; 11] = [
         Race::Raw,
         Race::Softnic,
         Race::Perftest,
@@ -64,11 +62,19 @@ impl Race {
         Race::PerftestLatency,
         Race::UcxLatency,
         Race::UdpLatency,
+    ];
+
+    /// Those of the race over a memif, with what it is held against.
+    pub(super) const DPDK: [Race; 11] = [
+        Race::Raw,
+        Race::Softnic,
         Race::Testpmd,
-        Race::TestpmdSmall,
         Race::MemifRaw,
-        Race::MemifRawSmall,
         Race::MemifSoftnic,
+        Race::TestpmdSmall,
+        Race::MemifRawSmall,
+        Race::RawLatency,
+        Race::SoftnicLatency,
         Race::MemifRawLatency,
         Race::MemifSoftnicLatency,
     ];
@@ -117,23 +123,23 @@ pub(super) struct Programs {
 
 impl Programs {
     /// Builds them as they are packaged.
-    pub(super) fn build(dpdk: bool) -> Result<Programs, String> {
-        let feature: &[&str] = if dpdk { &["--features", "dpdk"] } else { &[] };
+    pub(super) fn build() -> Result<Programs, String> {
+        let udp = ["build", "--profile", "dist", "--locked", "-p", "softnic-benches", "--example", "udp_race"];
+        // The library lies beside softnic.
         let both = ["build", "--profile", "dist", "--locked", "-p", "softnic", "-p", "softnic-verbs"];
-        Ok(Programs {
-            memif: if dpdk { Some(Memif::new()?) } else { None },
-            // The library lies beside it.
-            softnic: build_one("softnic", &[&both, feature].concat())?,
-            udp: build_one(
-                "udp_race",
-                &["build", "--profile", "dist", "--locked", "-p", "softnic-benches", "--example", "udp_race"],
-            )?,
-        })
+        Ok(Programs { softnic: build_one("softnic", &both)?, udp: build_one("udp_race", &udp)?, memif: None })
+    }
+
+    /// The same for the race over a memif: softnic alone, with DPDK.
+    pub(super) fn with_dpdk() -> Result<Programs, String> {
+        let softnic = ["build", "--profile", "dist", "--locked", "-p", "softnic", "--features", "dpdk"];
+        let memif = Some(Memif::new()?);
+        Ok(Programs { softnic: build_one("softnic", &softnic)?, udp: PathBuf::new(), memif })
     }
 
     /// All that race.
     pub(super) fn races(&self) -> &'static [Race] {
-        if self.memif.is_some() { &Race::ALL } else { &Race::ALL[..Race::ON_VETH] }
+        if self.memif.is_some() { &Race::DPDK } else { &Race::VETH }
     }
 
     /// One run: Gbit/s of payload, or microseconds.
