@@ -17,6 +17,8 @@ use scenarios::{SCENARIOS, Scenario};
 
 /// Memory in MiB: frames of two programs with two queues each, and the programs.
 const MEMORY: u32 = 2048;
+/// What `softnic run` puts under a program, beside it.
+const VERBS: &str = "libsoftnic_verbs.so";
 /// What is run against Linux Soft-RoCE at the far NIC.
 const PERF_PEER: &str = "tools/perf_peer.py";
 
@@ -108,10 +110,13 @@ fn run_tests(options: &Options) -> Result<(String, Tally), Error> {
     let image = Image::of(&NICS)?;
     let scratch = Scratch::new("nic-tests").map_err(Error::Failed)?;
     setup::install(&setup::DPDK).map_err(Error::Missing)?;
-    let features = ["build", "--features", "dpdk", "-p", "softnic", "--locked"];
+    // As the layer of DPDK's virtual devices builds them.
+    let features = ["build", "--features", "dpdk", "-p", "softnic", "-p", "softnic-verbs", "--locked"];
     let softnic = programs::build_one("softnic", &features).map_err(Error::Failed)?;
+    let verbs = softnic.with_file_name(VERBS);
     let mut programs = programs::libraries(&softnic).map_err(Error::Failed)?;
     programs.push(("usr/bin/softnic".into(), programs::stripped(&softnic, &scratch.0)));
+    programs.push((format!("usr/bin/{VERBS}"), programs::stripped(&verbs, &scratch.0)));
     programs.push(("usr/bin/perf_peer.py".into(), crate::project::root().join(PERF_PEER)));
     let chosen = |group: &Group, driver: &'static str| {
         let chosen = group.scenarios.iter().filter(|s| is_chosen(options, group.prefix, driver, s));

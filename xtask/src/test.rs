@@ -69,7 +69,7 @@ const STEPS: &[Step] = &[
     Step::new("rdma-core's own tests", pyverbs::run_as_layer),
     Step::long("table of goodput, all seeds", || shell(&[&GOODPUT_TABLE[..], &["--", "--all"]].concat())),
     // Not of every run before all of it passes, and in the time that a layer may take.
-    Step::long("AF_XDP on emulated NICs", nic_tests::run_short),
+    Step::long("AF_XDP and DPDK on emulated NICs", nic_tests::run_short),
     Step::long("miri", miri),
     Step::long("fuzzers", fuzz::run_as_layer),
 ];

@@ -15,6 +15,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "refused", short: IGB, drivers: IGB, run: refused },
     Scenario { name: "rxe", short: IGB, drivers: IGB, run: rxe },
     Scenario { name: "rxe-client", short: NONE, drivers: IGB, run: rxe_client },
+    Scenario { name: "cm", short: NONE, drivers: IGB, run: cm },
     Scenario { name: "path-mtus", short: NONE, drivers: IGB, run: path_mtus },
     Scenario { name: "killed", short: IGB, drivers: IGB, run: killed },
     Scenario { name: "link", short: NONE, drivers: IGB, run: link },
@@ -128,6 +129,37 @@ fn link(bench: &mut Bench<'_>) -> Result<String, Error> {
     let (client, served) = (bench.finish(client)?, bench.finish(server)?);
     done.and_then(|()| client.well().or_else(failed))?;
     served.well().or_else(failed).map(|_| "without a cable for 1 s".into())
+}
+
+/// rping at both ends, connected by softnic's connection manager and the kernel's: an unmodified program, without a network of the kernel's
+/// on softnic's side.
+fn cm(bench: &mut Bench<'_>) -> Result<String, Error> {
+    const COUNT: &str = "-C 5 -v -S 3000";
+    bench.bind_far("igb")?;
+    let (near, far) = (near_device(bench), bench.far.clone());
+    bench.must(&format!("{ADD_RXE} {far}"))?;
+    let mut run = || {
+        for (address, softnic_serves) in [(FAR, false), (NEAR, true), (FAR_V6, false)] {
+            let ours = format!("softnic run --dev {near} -- rping -a {address} {COUNT}");
+            let theirs = format!("rping -a {address} {COUNT}");
+            let (client, server) = if softnic_serves { (theirs, ours) } else { (ours, theirs) };
+            // rping does not say when it listens: its client tries until somebody does.
+            let server = bench.start_near(&format!("/bb/sh -c 'echo started; exec {server} -s'"), "started")?;
+            let server = server.map_err(Error::Failed)?;
+            let ended = bench.near(&format!("for n in $(seq 15); do {client} -c && exit 0; sleep 1; done; exit 1"))?;
+            if ended.status != 0 {
+                bench.kill(server)?;
+            }
+            let served = bench.finish(server)?;
+            let printed = ended.well().or_else(failed)?;
+            expect(&printed, &["ping data: rdma-ping-4"])?;
+            served.well().or_else(|why| failed(format!("the server: {why}")))?;
+        }
+        Ok("rping to it, IPv4 and IPv6, and from it".into())
+    };
+    let result = run();
+    bench.must("rdma link delete rxe0")?;
+    result
 }
 
 /// What softnic says of a device that it does not open: one line.

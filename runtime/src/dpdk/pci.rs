@@ -76,7 +76,7 @@ pub(super) fn check_huge_pages(device: &str, needed_mib: u32) -> Result<(), Dpdk
     let of_size = |name: String| {
         let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
         let free: u64 = fs::read_to_string(format!("{PAGES}/{name}/free_hugepages")).ok()?.trim().parse().ok()?;
-        Some(kib * free >> 10)
+        Some((kib * free) >> 10)
     };
     let free_mib: u64 = names_in(PAGES).filter_map(of_size).sum();
     match free_mib < u64::from(needed_mib) {
