@@ -11,7 +11,6 @@ use softnic_wire::{Instant, PathMtu};
 
 use crate::delivery::same_bytes;
 use crate::report::Delivered;
-use crate::workload::Op;
 
 /// The most receives that a queue pair has posted.
 const MAX_RECEIVES: u128 = 1 << 16;
@@ -19,7 +18,8 @@ const MAX_RECEIVES: u128 = 1 << 16;
 /// What all messages of a connection have in common.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    pub(crate) op: Op,
+    /// They are READs, whose bytes come to who posts them.
+    pub(crate) reads: bool,
     /// Bytes of each.
     pub(crate) size: u32,
     pub(crate) mtu: PathMtu,
@@ -90,11 +90,11 @@ impl Messages {
 
     /// What the next message says; `receives` where it is its receive, or a READ.
     pub(crate) fn work(&self, now: Instant, receives: bool) -> BestEffort {
-        let Bounds { op, deadline, stride, .. } = self.bounds;
+        let Bounds { reads, deadline, stride, .. } = self.bounds;
         let len = self.bounds.bitmap();
         let addr = self.bitmaps.addr() + self.posted % self.slots * u64::from(len);
         let bitmap = receives.then_some(Sge { addr, len, lkey: self.key });
-        let stride = if receives && op != Op::Read { 0 } else { stride };
+        let stride = if receives && !reads { 0 } else { stride };
         BestEffort { deadline: deadline.map(|d| now + d), stride, bitmap }
     }
 

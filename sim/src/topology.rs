@@ -26,13 +26,13 @@ use softnic_wire::{MacAddr, PathMtu, pause};
 
 use crate::workload::{Cc, Op};
 
-pub use background::{Background, Pattern};
+pub use background::{Background, BackgroundReport, Pattern};
 pub use flows::run;
 pub use fuzz::fuzz_topology;
 pub use hooks::{Capture, Hooks, Sample};
 pub use network::Network;
 pub use parse::TopologyError;
-pub use report::{BackgroundReport, FlowReport, GroupReport, HostReport, MemberReport, PortReport, TopologyReport};
+pub use report::{FlowReport, GroupReport, HostReport, MemberReport, PortReport, TopologyReport};
 pub use shape::{Kind, Place};
 pub use world::Connecting;
 

@@ -6,7 +6,7 @@ mod traffic;
 use std::time::Duration;
 
 use softnic_fault_injector::bottleneck::wire_bytes;
-use softnic_nic::transports::Transport;
+use softnic_nic::transports::{Status, Transport};
 use softnic_wire::PathMtu;
 
 use super::Topology;
@@ -66,6 +66,29 @@ pub enum Pattern {
         /// From one time to the next.
         every: Duration,
     },
+}
+
+/// What was posted in the background, and what became of it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct BackgroundReport {
+    /// WRITEs that were posted, or wait for room.
+    pub messages: u64,
+    /// Their payload.
+    pub bytes: u64,
+    /// What they take on the wire, as packets of UC.
+    pub wire_bytes: u64,
+    /// The same in 10^9 bits a second, from its start to its stop or the end of the run.
+    pub offered_gbps: f64,
+    /// The same as a part of the line, as [`Background::share`] has it.
+    pub offered_share: f64,
+    /// WRITEs that completed well at their sender; of UC and XP that says that they were sent.
+    pub completed: u64,
+    /// WRITEs that ended otherwise.
+    pub failed: u64,
+    /// How the first of them ended.
+    pub first_failure: Option<Status>,
+    /// WRITEs that were due and had no room at the end: their sender could not keep up.
+    pub waiting: u64,
 }
 
 impl Pattern {

@@ -3,6 +3,7 @@
 use softnic_sdr::reliable::Shortfall;
 use softnic_transports::Status;
 
+use super::background::BackgroundReport;
 use super::flows::Run;
 use super::running::Running;
 use crate::report::{CompletionTimes, Delivered};
@@ -64,29 +65,6 @@ pub struct MemberReport {
     pub acked_psn: Option<Psn>,
     /// Packets that it has not acknowledged.
     pub behind: u32,
-}
-
-/// What was posted in the background, and what became of it.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct BackgroundReport {
-    /// WRITEs that were posted, or wait for room.
-    pub messages: u64,
-    /// Their payload.
-    pub bytes: u64,
-    /// What they take on the wire, as packets of UC.
-    pub wire_bytes: u64,
-    /// The same in 10^9 bits a second, from its start to its stop or the end of the run.
-    pub offered_gbps: f64,
-    /// The same as a part of the line, as [`Background::share`](super::Background::share) has it.
-    pub offered_share: f64,
-    /// WRITEs that completed well at their sender; of UC and XP that says that they were sent.
-    pub completed: u64,
-    /// WRITEs that ended otherwise.
-    pub failed: u64,
-    /// How the first of them ended.
-    pub first_failure: Option<Status>,
-    /// WRITEs that were due and had no room at the end: their sender could not keep up.
-    pub waiting: u64,
 }
 
 /// What a host sent.

@@ -17,7 +17,7 @@ use crate::node::SimNode;
 use crate::pair::{QKEY, Side, timeout_code};
 use crate::paused_host::PausedHost;
 use crate::simulator::Simulator;
-use crate::workload::{Cc, SimError};
+use crate::workload::{Cc, Op, SimError};
 use softnic_switch::pfc::PfcConfig;
 use softnic_switch::{NextHop, Prefix, Switch, SwitchConfig};
 
@@ -299,7 +299,13 @@ impl<'t> World<'t> {
     /// What messages of a flow have in common, where its transport is one of best effort.
     pub(super) fn bounds(&self, flow: &Flow) -> Option<Bounds> {
         let &Flow { transport, op, size, deadline, stride, .. } = flow;
-        transport.is_bounded().then_some(Bounds { op, size, mtu: self.topology.mtu, deadline, stride })
+        transport.is_bounded().then_some(Bounds {
+            reads: op == Op::Read,
+            size,
+            mtu: self.topology.mtu,
+            deadline,
+            stride,
+        })
     }
 
     /// Receives that a queue pair of a flow may have posted.

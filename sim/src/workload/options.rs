@@ -195,7 +195,7 @@ impl Options {
     /// What messages of best effort have in common.
     pub(super) fn bounds(&self) -> Bounds {
         let deadline = self.deadline.filter(|_| self.transport.is_bounded());
-        Bounds { op: self.op, size: self.size, mtu: self.mtu, deadline, stride: self.stride }
+        Bounds { reads: self.op == Op::Read, size: self.size, mtu: self.mtu, deadline, stride: self.stride }
     }
 
     /// Receives that a queue pair may have posted.

@@ -13,9 +13,8 @@ use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{Psn, Qpn};
 
 use super::draw::{exponential, weighted};
-use super::{Background, MAX_WRITE, Pattern, on_the_wire, payload_of};
+use super::{Background, BackgroundReport, MAX_WRITE, Pattern, on_the_wire, payload_of};
 use crate::Time;
-use crate::topology::report::BackgroundReport;
 use crate::topology::world::{Connecting, World};
 use crate::workload::{Cc, SimError};
 
