@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use softnic_sim::fairness::{Fairness, Outcome, jain};
+use softnic_sim::fairness::{Fairness, Incast, Outcome, jain};
 use softnic_sim::{Cc, UNITS};
+use softnic_wire::PathMtu;
+
+const MS: Duration = Duration::from_millis(1);
 
 fn cc(name: &str) -> Cc {
     Cc::parse(name, &UNITS).unwrap()
@@ -32,6 +35,44 @@ fn two_and_four_flows_come_to_fair_shares_of_a_full_link_with_a_short_queue_and_
         assert!(o.cnps_sent > 50 && o.marked >= o.cnps_sent, "{what}: {} CNPs for {} marks", o.cnps_sent, o.marked);
         // One may be on its way when all is over.
         assert!(o.cnps_sent - o.cnps_handled <= 1, "{what}: {} of {}", o.cnps_handled, o.cnps_sent);
+    }
+}
+
+#[test]
+fn with_swift_flows_come_to_fair_shares_of_a_full_link_and_the_queue_stays_near_the_target() {
+    for transport in ["rc", "sr", "xp"] {
+        for flows in [2, 4, 16] {
+            let transport = transport.parse().unwrap();
+            let apart = MS * if flows > 4 { 1 } else { 5 };
+            let o = run(&Fairness { transport, apart, together: 30 * MS, ..Fairness::new(flows, cc("swift")) });
+            let what = format!("{flows} flows over {transport}: shares {:?}, queue {:.0}", o.shares, o.mean_queue);
+            assert!(o.jain > 0.99 && o.utilization > 0.99 && o.utilization < 1.001, "{what}, {}", o.utilization);
+            // 26 µs of 40 Gbit/s are 130 KB, and flow scaling adds 8 µs with 16 flows.
+            assert!(o.mean_queue < 160_000.0 && o.max_queue < 300_000, "{what}, at most {}", o.max_queue);
+            assert_eq!((o.dropped, o.retransmitted), (0, 0), "{what}");
+        }
+    }
+}
+
+#[test]
+fn with_swift_windows_fall_below_one_packet_where_that_many_flows_share_a_link() {
+    // 26 µs and flow scaling's 100 hold 150 packets of 4 KiB at 40 Gbit/s; here 250 flows want a share.
+    let fairness = Fairness { mtu: PathMtu::B4096, apart: Duration::ZERO, ..Fairness::new(250, cc("swift")) };
+    let o = run(&Fairness { together: 10 * MS, ..fairness });
+    // In these 5 ms each sends 24 packets.
+    assert!(o.jain > 0.75 && o.utilization > 0.95, "{} of {}", o.jain, o.utilization);
+    assert!(o.mean_queue < 700_000.0, "a packet of each would be a million bytes: {}", o.mean_queue);
+}
+
+#[test]
+fn an_incast_of_fifteen_with_swift_drops_nothing_and_takes_little_longer_than_the_link_needs() {
+    for transport in ["rc", "sr", "xp"] {
+        let transport = transport.parse().unwrap();
+        let burst = Incast::new(15, cc("swift"), transport).run().unwrap();
+        assert_eq!((burst.times.len(), burst.dropped, burst.retransmitted), (15, 0, 0), "{transport}");
+        let what = format!("{transport}: {} of the bound, queue {}", burst.slowdown(), burst.max_queue);
+        assert!(burst.slowdown() >= 1.0 && burst.slowdown() < 1.2, "{what}");
+        assert!(burst.max_queue < 500_000, "{what}");
     }
 }
 

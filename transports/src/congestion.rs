@@ -5,6 +5,7 @@ mod fixed;
 mod notification;
 mod point;
 mod spec;
+pub mod swift;
 mod token_bucket;
 
 use std::time::Duration;
@@ -18,6 +19,7 @@ pub(crate) use point::CongestionPoint;
 #[cfg(test)]
 pub(crate) use point::looked_at;
 use softnic_wire::Instant;
+pub use swift::{Swift, SwiftConfig};
 pub use token_bucket::TokenBucket;
 
 /// A signal of the network or the peer about packets that were sent.
@@ -55,6 +57,11 @@ pub trait CongestionControl: Send {
     /// Whether it wants to hear of packets that came, where nothing acknowledges them by itself.
     fn wants_feedback(&self) -> bool {
         self.window() != u64::MAX
+    }
+
+    /// Payload bytes after which the next packet asks for an answer, although more may leave: round trips are to be measured that often.
+    fn ask_every(&self) -> u64 {
+        u64::MAX
     }
 
     /// The rate that it sends at, in bits a second, where it has one: for whoever watches.

@@ -93,6 +93,9 @@ fn work(keys: &Keys<'_>, topology: &Topology, from: usize, to: usize) -> Result<
     let cc = keys.parsed("cc", |s| Cc::parse(s, &UNITS))?.unwrap_or_default();
     if let Some(what) = unsupported(transport, op, size, topology.mtu, cc) {
         return Err(match what {
+            Unsupported::Cc if transport.has_congestion_control() => {
+                keys.error("cc", format!("nobody answers the packets of {transport}"))
+            }
             Unsupported::Cc => keys.error("cc", format!("{transport} has no congestion control")),
             Unsupported::Responses => keys.error("op", "uc has no READs and no atomics: \"write\" or \"send\""),
             Unsupported::Atomics => keys.error("op", "xp has no atomics: \"write\", \"send\" or \"read\""),

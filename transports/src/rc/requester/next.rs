@@ -161,6 +161,9 @@ impl Requester {
     /// AckReq pacing: the last packet that can leave always asks; before that, every few packets.
     #[inline]
     pub(super) fn wants_ack(&mut self, position: u32, ends: bool, link: &Link, resent: bool) -> bool {
+        if u64::from(self.since_ack_req + 1) * u64::from(link.mtu.bytes()) >= self.congestion.ask_every() {
+            return true;
+        }
         let known = match resent {
             true => (ends || self.since_ack_req + 1 >= ACK_EVERY).then_some(true),
             false => self.wants_ack_plain(position, ends),
