@@ -273,7 +273,11 @@ impl Plan {
                 return Err("ud and raw frames have no congestion control: leave --cc out".into());
             }
             if !parsed.is_for(self.transport) {
-                return Err(format!("nobody answers the packets of {}: choose another --cc", self.transport.name()));
+                return Err(format!(
+                    "{} is not for {}: swift is for rc, sr, lowar and xp, eqds for xp",
+                    cc,
+                    self.transport.name()
+                ));
             }
         }
         if (self.deadline_ns.is_some() || self.stride != 1) && !self.is_best_effort() {

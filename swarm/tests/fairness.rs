@@ -1,9 +1,10 @@
-//! Flows through one bottleneck: with DCQCN they come to fair shares and a short queue, without it the queue fills.
+//! Flows through one bottleneck: with congestion control they come to fair shares and a short queue, without it the queue fills.
 
 use std::time::Duration;
 
+use softnic_fault_injector::{Policy, Script, Spec};
 use softnic_sim::fairness::{Fairness, Incast, Outcome, jain};
-use softnic_sim::{Cc, UNITS};
+use softnic_sim::{Cc, Transport, UNITS};
 use softnic_wire::PathMtu;
 
 const MS: Duration = Duration::from_millis(1);
@@ -73,6 +74,69 @@ fn an_incast_of_fifteen_with_swift_drops_nothing_and_takes_little_longer_than_th
         let what = format!("{transport}: {} of the bound, queue {}", burst.slowdown(), burst.max_queue);
         assert!(burst.slowdown() >= 1.0 && burst.slowdown() < 1.2, "{what}");
         assert!(burst.max_queue < 500_000, "{what}");
+    }
+}
+
+/// WRITEs or READs over xp, with credit.
+fn with_credit(flows: usize, read: bool) -> Fairness {
+    let apart = MS * if flows > 4 { 1 } else { 5 };
+    let usual = Fairness::new(flows, cc("eqds"));
+    Fairness { transport: Transport::XP, apart, together: 20 * MS, begin: MS, read, ..usual }
+}
+
+#[test]
+fn with_eqds_flows_come_to_fair_shares_of_a_full_link_and_the_queue_is_short() {
+    for flows in [1, 2, 4, 16] {
+        for read in [false, true] {
+            let o = run(&with_credit(flows, read));
+            let what = format!("{flows} flows, read {read}: shares {:?}, queue {:.0}", o.shares, o.mean_queue);
+            assert!(o.jain > 0.99 && o.utilization > 0.97 && o.utilization < 0.99, "{what}, {}", o.utilization);
+            // A speculative window of whoever joins.
+            assert!(o.mean_queue < 10_000.0 && o.max_queue < 40_000, "{what}, at most {}", o.max_queue);
+            assert_eq!(o.dropped, 0, "{what}");
+        }
+    }
+}
+
+/// Of what the receiver sends one frame in ten is lost, and of what the senders ask for one packet in ten.
+fn lossy() -> Spec {
+    let mut faults: Spec = "ab.loss=0.1".parse().unwrap();
+    let every_tenth = (0..200).map(|n| {
+        format!("[[event]]\naction = \"drop\"\ndirection = \"ba\"\nopcode = \"XP_CREDIT\"\nnth = {}\n", 5 + 10 * n)
+    });
+    faults.script = Script::parse(&every_tenth.collect::<String>()).unwrap();
+    faults
+}
+
+#[test]
+fn with_a_tenth_of_all_feedback_and_credit_lost_nine_tenths_of_the_goodput_are_left() {
+    for control in ["dcqcn", "swift", "eqds"] {
+        for flows in [1, 4, 16] {
+            let of = |faults| {
+                let o = run(&Fairness {
+                    faults,
+                    begin: Duration::from_secs(1),
+                    cc: cc(control),
+                    ..with_credit(flows, false)
+                });
+                (o.utilization, o.jain, o.dropped)
+            };
+            let (free, lossy) = (of(Spec::default()), of(lossy()));
+            assert!(lossy.0 >= 0.9 * free.0, "{flows} flows with {control}: {lossy:?} of {free:?}");
+            assert!(lossy.1 >= 0.95 && lossy.2 == 0, "{flows} flows with {control}: {lossy:?}");
+        }
+    }
+}
+
+#[test]
+fn an_incast_of_fifteen_with_eqds_drops_nothing_behind_the_speculative_window() {
+    for faults in [Spec::default(), lossy()] {
+        let incast = Incast::new(15, cc("eqds"), Transport::XP);
+        // Fifteen speculative windows of 32 KiB fit, and nothing is left for more than that.
+        let policy = Policy { limit: 15 * (32 << 10) + 10_000, ..incast.policy };
+        let burst = Incast { policy, faults: faults.clone(), ..incast }.run().unwrap();
+        assert_eq!((burst.times.len(), burst.dropped), (15, 0), "{burst:?}");
+        assert!(burst.slowdown() >= 1.0 && burst.slowdown() < 1.2, "{} of the bound", burst.slowdown());
     }
 }
 

@@ -16,7 +16,7 @@ use crate::node::SimNode;
 use crate::pair::{QKEY, Side, timeout_code};
 use crate::paused_host::PausedHost;
 use crate::simulator::Simulator;
-use crate::workload::{Cc, SimError};
+use crate::workload::SimError;
 use softnic_switch::pfc::PfcConfig;
 use softnic_switch::{NextHop, Prefix, Switch, SwitchConfig};
 
@@ -260,10 +260,15 @@ impl<'t> World<'t> {
         };
         let Side { pd, send_cq, recv_cq } = self.sides[host];
         let transport = flow.transport;
-        let limit_flight = flow.cc == Cc::Window;
+        let limit_flight = flow.cc.limits_flight();
         let usual = QpInit::new(transport.kind(), pd, send_cq, recv_cq, caps);
         let init = QpInit { transport, limit_flight, ..usual };
-        Ok(self.sim.nic(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?)
+        let nic = self.sim.nic(host);
+        let qpn = nic.create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
+        if let credit @ Some(_) = flow.cc.credit(Duration::ZERO) {
+            nic.use_credit(qpn, credit).map_err(|_| ModifyError::NoSuchQp)?;
+        }
+        Ok(qpn)
     }
 
     /// Connects a queue pair of a flow; hosts, queue pairs and PSNs are its own and its peer's.

@@ -319,9 +319,9 @@ fn check_transport(o: &Options) -> Result<(), SimError> {
     let Some(what) = unsupported(o.transport, o.op, o.size.into(), o.mtu, o.cc) else { return Ok(()) };
     let name = o.transport.name();
     Err(match what {
-        Unsupported::Cc if o.transport.has_congestion_control() => {
-            SimError::Options("nobody answers the packets of uc: --cc swift is for rc, sr, lowar and xp")
-        }
+        Unsupported::Cc if o.transport.has_congestion_control() => SimError::Options(
+            "this transport has nothing that this --cc goes by: swift is for rc, sr, lowar and xp, eqds for xp",
+        ),
         Unsupported::Cc => SimError::Options("ud has no congestion control: --cc is for rc, sr, lowar, xp and uc"),
         Unsupported::Responses => SimError::NoRead(name),
         Unsupported::Atomics => SimError::Options("xp has no atomics: choose --op write, --op send or --op read"),

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{CongestionControl, Dcqcn, DcqcnConfig, Fixed, Swift, SwiftConfig};
+use super::{CongestionControl, Dcqcn, DcqcnConfig, EqdsConfig, Fixed, Swift, SwiftConfig};
 use crate::Transport;
 
 /// How people write rates, sizes and times; who parses for them knows.
@@ -37,10 +37,13 @@ pub enum Cc {
     Dcqcn(DcqcnConfig),
     /// Swift.
     Swift(SwiftConfig),
+    /// EQDS: no controller of a sender, but what both queue pairs agree on (`Nic::use_credit`). With a peer that does not, it is
+    /// [`Cc::Window`].
+    Eqds(EqdsConfig),
 }
 
 /// The names, for error texts.
-const NAMES: &str = "none, window, fixed:RATE[:WINDOW], dcqcn or swift";
+const NAMES: &str = "none, window, fixed:RATE[:WINDOW], dcqcn, swift or eqds";
 
 /// Why there is no such congestion control.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -48,9 +51,6 @@ pub enum CcError {
     /// There is none of this name.
     #[error("there is no congestion control '{0}': choose {names}", names = NAMES)]
     Unknown(String),
-    /// It will come.
-    #[error("congestion control '{0}' is not there yet: choose {names}", names = NAMES)]
-    NotYet(String),
     /// A congestion control has no such setting.
     #[error("{name} has no setting '{setting}': {settings}")]
     Setting {
@@ -74,6 +74,7 @@ pub enum CcError {
 const DCQCN: &str = "ai, hai, timer, alpha-timer, bytes, g, f, floor and burst, as in dcqcn:ai=5Mbit,timer=300us";
 const SWIFT: &str =
     "base, hop, hops, range, fs-min, fs-max, ai, beta, mdf, start, floor and timeouts, as in swift:base=50us,ai=2";
+const EQDS: &str = "spec, quantum, share and retry, as in eqds:spec=64K,share=0.95";
 
 impl Cc {
     /// Reads a name with its settings.
@@ -85,7 +86,7 @@ impl Cc {
             ("fixed", Some(settings)) => fixed(settings, units),
             ("dcqcn", settings) => dcqcn(settings, units),
             ("swift", settings) => swift(settings, units),
-            ("eqds", _) => Err(CcError::NotYet(one_line(name))),
+            ("eqds", settings) => eqds(settings, units),
             _ => Err(CcError::Unknown(one_line(text))),
         }
     }
@@ -98,6 +99,20 @@ impl Cc {
             Cc::Fixed { .. } => "fixed",
             Cc::Dcqcn(_) => "dcqcn",
             Cc::Swift(_) => "swift",
+            Cc::Eqds(_) => "eqds",
+        }
+    }
+
+    /// Whether a queue pair limits by itself what is in flight.
+    pub fn limits_flight(&self) -> bool {
+        matches!(self, Cc::Window | Cc::Eqds(_))
+    }
+
+    /// The credit that a queue pair offers its peer, by a driver that may be so `late`.
+    pub fn credit(&self, late: Duration) -> Option<EqdsConfig> {
+        match *self {
+            Cc::Eqds(config) => Some(EqdsConfig { burst: late, ..config }),
+            _ => None,
         }
     }
 
@@ -107,6 +122,7 @@ impl Cc {
             Cc::None => true,
             Cc::Window | Cc::Fixed { .. } | Cc::Dcqcn(_) => transport.has_congestion_control(),
             Cc::Swift(_) => transport.is_reliable() || transport.is_bounded(),
+            Cc::Eqds(_) => transport.is_bounded(),
         }
     }
 
@@ -114,7 +130,7 @@ impl Cc {
     /// so `late` that its time has long come gets what it missed made up for; one in virtual time is never late.
     pub fn make(&self, rate: u64, late: Duration) -> Option<Box<dyn CongestionControl>> {
         match *self {
-            Cc::None | Cc::Window => None,
+            Cc::None | Cc::Window | Cc::Eqds(_) => None,
             Cc::Fixed { rate, window } => Some(Box::new(Fixed::new(rate, window).with_burst(late))),
             Cc::Dcqcn(config) => {
                 let config = DcqcnConfig { burst: config.burst.max(late), ..config };
@@ -160,6 +176,13 @@ impl Value<'_> {
         match value(&self.what, read)? {
             n if n >= least => Ok(n),
             _ => self.wrong(format!("at least {shown}")),
+        }
+    }
+
+    fn bytes(&self, least: u32, most: u32) -> Result<u32, CcError> {
+        match value(&self.what, (self.units.size)(self.text))?.try_into() {
+            Ok(n) if (least..=most).contains(&n) => Ok(n),
+            _ => self.wrong(format!("from {least} to {most} bytes")),
         }
     }
 
@@ -241,6 +264,21 @@ fn dcqcn(settings: Option<&str>, units: &Units) -> Result<Cc, CcError> {
     Ok(Cc::Dcqcn(c))
 }
 
+fn eqds(settings: Option<&str>, units: &Units) -> Result<Cc, CcError> {
+    let mut c = EqdsConfig::default();
+    each_setting(("eqds", EQDS), settings, units, |key, v| {
+        match key {
+            "spec" => c.speculative = v.bytes(10_000, 1 << 28)?,
+            "quantum" => c.quantum = v.bytes(1000, 1 << 24)?,
+            "share" => c.share = v.thousandths(10, 1000)?,
+            "retry" => c.retry = v.period()?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    Ok(Cc::Eqds(c))
+}
+
 fn swift(settings: Option<&str>, units: &Units) -> Result<Cc, CcError> {
     let mut c = SwiftConfig::default();
     each_setting(("swift", SWIFT), settings, units, |key, v| {
@@ -315,6 +353,15 @@ mod tests {
             timeouts: 2,
         };
         assert_eq!(parse(all), Cc::Swift(expected));
+        assert_eq!(parse("eqds"), Cc::Eqds(EqdsConfig::default()));
+        let expected = EqdsConfig {
+            speculative: 65_536,
+            quantum: 8192,
+            share: 950,
+            retry: Duration::from_micros(50),
+            burst: Duration::ZERO,
+        };
+        assert_eq!(parse("eqds:spec=65536,quantum=8192,share=0.95,retry=50000"), Cc::Eqds(expected));
     }
 
     #[test]
@@ -325,6 +372,7 @@ mod tests {
         };
         assert_eq!(of("swift"), ["rc", "sr", "lowar", "xp"]);
         assert_eq!(of("dcqcn"), ["rc", "sr", "lowar", "xp", "uc"]);
+        assert_eq!(of("eqds"), ["xp"]);
         assert_eq!(of("none").len(), 6);
     }
 
@@ -332,12 +380,16 @@ mod tests {
     fn what_cannot_be_is_refused_with_one_line() {
         for (text, says) in [
             ("", "there is no congestion control ''"),
-            ("reno", "choose none, window, fixed:RATE[:WINDOW], dcqcn or swift"),
+            ("reno", "choose none, window, fixed:RATE[:WINDOW], dcqcn, swift or eqds"),
             ("none:1", "there is no congestion control 'none:1'"),
             ("fixed", "there is no congestion control 'fixed'"),
             ("fixed:x", "the rate of fixed: 'x' is no rate"),
             ("fixed:1:0", "nothing would ever leave"),
-            ("eqds", "is not there yet"),
+            ("eqds:", "eqds has no setting ''"),
+            ("eqds:spec=9999", "spec of eqds: from 10000 to 268435456 bytes"),
+            ("eqds:share=1.1", "share of eqds: from 0.01 to 1"),
+            ("eqds:quantum=0", "quantum of eqds: from 1000"),
+            ("eqds:retry=0", "retry of eqds: from 1us to 1s"),
             ("dcqcn:", "dcqcn has no setting ''"),
             ("dcqcn:fast=1", "dcqcn has no setting 'fast'"),
             ("dcqcn:ai=1", "ai of dcqcn: at least 1Mbit"),

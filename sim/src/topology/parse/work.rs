@@ -94,7 +94,7 @@ fn work(keys: &Keys<'_>, topology: &Topology, from: usize, to: usize) -> Result<
     if let Some(what) = unsupported(transport, op, size, topology.mtu, cc) {
         return Err(match what {
             Unsupported::Cc if transport.has_congestion_control() => {
-                keys.error("cc", format!("nobody answers the packets of {transport}"))
+                keys.error("cc", format!("{} is not for {transport}", cc.name()))
             }
             Unsupported::Cc => keys.error("cc", format!("{transport} has no congestion control")),
             Unsupported::Responses => keys.error("op", "uc has no READs and no atomics: \"write\" or \"send\""),
