@@ -83,9 +83,10 @@ pub(crate) struct Args {
     #[arg(long, help = transport_help())]
     transport: Option<String>,
     /// What decides how fast its RC and UC queue pairs send: window, no more outstanding on RC than a receiver in software has room for; none;
-    /// dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if you like, bytes in flight, as in fixed:2Gbit:256K
+    /// dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; swift, by round trips, as in swift:base=1ms;
+    /// eqds, by credit of the receiver, for xp, as in eqds:spec=64K; or a rate and, if you like, bytes in flight, as in fixed:2Gbit:256K
     /// [default: window]
-    #[arg(long, value_name = "window|none|dcqcn|fixed:RATE")]
+    #[arg(long, value_name = "window|none|dcqcn|swift|eqds|fixed:RATE")]
     cc: Option<String>,
     /// Authenticate every packet of RC queue pairs by the secret in FILE, 16 to 4096 bytes that nobody but the owner may read. Both ends need
     /// it: a peer without it is refused

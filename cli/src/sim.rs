@@ -127,9 +127,10 @@ pub(crate) struct Args {
     pcap_link: Option<String>,
     /// What decides how much and how fast each queue pair sends: none; window, no more outstanding than a
     /// receiver in software has room for; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us (ai, hai,
-    /// timer, alpha-timer, bytes, g, f, floor, burst); or a rate on the wire and, if you like, bytes of payload in flight, as in
+    /// timer, alpha-timer, bytes, g, f, floor, burst); swift, by round trips, with settings as in swift:base=50us; eqds,
+    /// by credit of the receiver, for xp, as in eqds:spec=64K; or a rate on the wire and, if you like, bytes of payload in flight, as in
     /// fixed:2Gbit or fixed:2Gbit:256K
-    #[arg(long, default_value = "none", value_parser = cc_arg, value_name = "none|window|dcqcn|fixed:RATE", help_heading = "Tuning")]
+    #[arg(long, default_value = "none", value_parser = cc_arg, value_name = "none|window|dcqcn|swift|eqds|fixed:RATE", help_heading = "Tuning")]
     cc: Cc,
     /// Authenticate every packet of rc, sr or lowar, by a secret that is drawn from the seed
     #[arg(long, help_heading = "Tuning")]

@@ -177,7 +177,7 @@ impl<'t> Cluster<'t> {
     /// Connects two ranks.
     fn connect(&mut self, group: &mut Group, ranks: [usize; 2], has_data: bool) -> Result<(), ClusterError> {
         let Group { config, ends, places, .. } = group;
-        let limit_flight = config.cc == Cc::Window;
+        let limit_flight = config.cc.limits_flight();
         let hosts = ranks.map(|rank| config.hosts[rank]);
         // Where a word and its Tail are lost everybody waits: the timeout is one of the longest round trips, not four.
         let timeout = Some(timeout_code(self.network.round_trip(true)));
@@ -212,7 +212,10 @@ impl<'t> Cluster<'t> {
     ) -> Result<[Qpn; 2], ClusterError> {
         let mut qpns = [Qpn::new(0); 2];
         for ((qpn, init), host) in qpns.iter_mut().zip(&init).zip(hosts) {
-            *qpn = self.network.nic(host).create_qp(init).map_err(|_| SimError::from(ModifyError::NoSuchQp))?;
+            let nic = self.network.nic(host);
+            *qpn = nic.create_qp(init).map_err(|_| SimError::from(ModifyError::NoSuchQp))?;
+            // Warm-ups go by rc, which has no credit.
+            let _ = nic.use_credit(*qpn, how.cc.credit(Duration::ZERO));
         }
         self.network.connect(hosts, qpns, how)?;
         Ok(qpns)

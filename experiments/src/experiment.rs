@@ -47,7 +47,7 @@ use output::Destination;
   softnic experiment lowar-goodput --out results
   softnic experiment lowar-fct --transports rc,sr,lowar:32,1,lowar:64,8 --seeds 10
   softnic experiment lowar-burst --json | jq -c 'select(.transport == \"rc\")'
-  softnic experiment cc-fairness --quick                   # DCQCN: rates of flows over time
+  softnic experiment cc-fairness --quick                   # dcqcn, swift, eqds: rates of flows over time
   softnic experiment lowar-goodput --dev mem               # in real time, at 200 Mbit/s
   softnic experiment sdr-throughput --quick                # SDR-RDMA beside rc and uc, in real time
   softnic experiment --server --dev afxdp:eth0             # the other end of a real wire
@@ -171,7 +171,7 @@ const EXPERIMENTS: [Experiment; 16] = [
     },
     Experiment {
         name: "cc-fairness",
-        about: "two and four flows through one bottleneck, with DCQCN and without: rates, queue, fairness (DCQCN)",
+        about: "2 to 16 flows through one bottleneck by each congestion control: rates, queue, fairness; an incast (DCQCN)",
         run: Run::Simulated(fairness::run),
     },
     Experiment {

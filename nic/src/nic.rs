@@ -18,6 +18,7 @@ pub(crate) use negotiation::mad_in;
 pub use negotiation::negotiated_qp;
 pub use objects::ObjectError;
 pub use queue_pairs::{MAX_INLINE, MAX_SGE, MAX_WR, next_key};
+use softnic_transports::congestion::CreditPacer;
 use softnic_transports::memory::{AccessError, AtomicOp, Bind, Memory, PdId, Region, Runs};
 use softnic_transports::negotiation::{RoundTrips, SilentPeers};
 use softnic_transports::qp::PayloadMode;
@@ -32,7 +33,7 @@ use softnic_wire::{Qpn, Template};
 use crate::address_handles::AddressHandles;
 use crate::cq::Cq;
 use crate::layer::Installed;
-use crate::port::{Port, WirePort};
+use crate::port::{DEFAULT_LINK_RATE, Port, WirePort};
 use crate::qp::Slot;
 use crate::regions::Regions;
 use crate::source_rates::SourceRates;
@@ -91,6 +92,8 @@ struct Shared {
     completion_events: VecDeque<CqId>,
     /// The name of work whose errors are not told.
     own_work: Option<u64>,
+    /// Who hands out turns to give credit, for each port of the Node.
+    credit_pacers: Vec<CreditPacer>,
 }
 
 impl Memory for Shared {
@@ -203,6 +206,10 @@ impl Host for Shared {
         let handle = self.ahs.get(ah)?;
         (handle.pd == pd).then_some(&handle.template)
     }
+
+    fn credit_pacer(&mut self, port: usize) -> Option<&mut CreditPacer> {
+        self.credit_pacers.get_mut(port)
+    }
 }
 
 /// Queue pairs that hear what is sent to a multicast address.
@@ -300,6 +307,7 @@ impl Nic {
                 events: VecDeque::new(),
                 completion_events: VecDeque::new(),
                 own_work: None,
+                credit_pacers: vec![CreditPacer::new(DEFAULT_LINK_RATE); 2],
             },
             pds: BTreeSet::new(),
             next_pd: 0,

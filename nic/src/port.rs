@@ -16,7 +16,7 @@ pub struct Port {
 }
 
 /// The rate of a link that nobody told: 10 Gbit/s.
-const DEFAULT_LINK_RATE: u64 = 10_000_000_000;
+pub(crate) const DEFAULT_LINK_RATE: u64 = 10_000_000_000;
 
 /// A port with its link.
 #[derive(Debug)]

@@ -36,6 +36,10 @@ impl BestEffort {
             self.feedback += 1;
             return;
         }
+        // Credit has PSNs of its own.
+        if kind == Kind::Credit {
+            return;
+        }
         match self.packets.add(psn) {
             Came::Next { gap } => self.missing_packets += u64::from(gap),
             Came::Late => {

@@ -268,9 +268,16 @@ impl Plan {
             return Err(format!("{} has no {}: only {has}", self.transport.name(), self.op.name()));
         }
         if let Some(cc) = &self.cc {
-            parse_cc(cc).map_err(|e| format!("--cc: {e}"))?;
+            let parsed = parse_cc(cc).map_err(|e| format!("--cc: {e}"))?;
             if verb == Verb::Raw || !self.transport.has_congestion_control() {
                 return Err("ud and raw frames have no congestion control: leave --cc out".into());
+            }
+            if !parsed.is_for(self.transport) {
+                return Err(format!(
+                    "{} is not for {}: swift is for rc, sr, lowar and xp, eqds for xp",
+                    cc,
+                    self.transport.name()
+                ));
             }
         }
         if (self.deadline_ns.is_some() || self.stride != 1) && !self.is_best_effort() {

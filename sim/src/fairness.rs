@@ -1,12 +1,16 @@
 //! Flows that share one bottleneck: they join one after another, stay together for a while, and leave one after another. How fair the
 //! shares are, and how long the queue.
 
+mod incast;
+
 use std::time::Duration;
 
 use softnic_fault_injector::{Policy, Red, Spec};
 use softnic_nic::transports::Transport;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_wire::PathMtu;
+
+pub use incast::{Burst, Incast};
 
 use crate::topology::{Flow, Hooks, Kind, Link, Topology, run};
 use crate::{Cc, Op, SimError};
@@ -18,6 +22,8 @@ pub struct Fairness {
     pub flows: usize,
     /// What decides how fast each sends.
     pub cc: Cc,
+    /// What each sends by.
+    pub transport: Transport,
     /// Of every link, the bottleneck's among them: it is the one to the receiver.
     pub rate: u64,
     /// Of every link, one way.
@@ -32,6 +38,10 @@ pub struct Fairness {
     pub depth: u32,
     /// What the flows do: WRITEs to the receiver, or READs from the senders, whose responses go the same way.
     pub read: bool,
+    /// When the first flow starts.
+    pub begin: Duration,
+    /// Faults of the receiver's link: `ab` is what the receiver sends.
+    pub faults: Spec,
     /// From the start of one flow to that of the next, and from the end of one to that of the next.
     pub apart: Duration,
     /// How long all are there together. The second half of it is what counts as settled.
@@ -48,6 +58,7 @@ impl Fairness {
         Fairness {
             flows,
             cc,
+            transport: Transport::Rc,
             rate: 40_000_000_000,
             delay: Duration::from_micros(1),
             policy: Policy { limit: 4 << 20, red: Some(Red { min: 5_000, max: 200_000, chance: 0.01 }) },
@@ -55,6 +66,8 @@ impl Fairness {
             size: 64 << 10,
             depth: 16,
             read: false,
+            begin: Duration::ZERO,
+            faults: Spec::default(),
             apart: Duration::from_millis(10),
             together: Duration::from_millis(60),
             every: Duration::from_micros(500),
@@ -63,11 +76,9 @@ impl Fairness {
     }
 
     fn topology(&self) -> Topology {
-        let kind = Kind::Star { hosts: self.flows + 1 };
         let receiver = self.flows;
         let n = self.flows as u32;
-        let first_leaves = self.apart * n.saturating_sub(1) + self.together;
-        let link = |(a, b)| Link { a, b, rate: self.rate, delay: self.delay, faults: Spec::default() };
+        let first_leaves = self.begin + self.apart * n.saturating_sub(1) + self.together;
         let flow = |i: u32| {
             let sender = i as usize;
             // A READ is asked for by who gets the data.
@@ -78,14 +89,14 @@ impl Fairness {
             Flow {
                 from,
                 to,
-                transport: Transport::Rc,
+                transport: self.transport,
                 scheme: None,
                 chunk: None,
                 op,
                 size: self.size,
                 count: 1 << 40,
                 depth: self.depth,
-                start: self.apart * i,
+                start: self.begin + self.apart * i,
                 stop: Some(first_leaves + self.apart * i),
                 cc: self.cc,
                 dscp: 0,
@@ -93,19 +104,13 @@ impl Fairness {
                 stride: 1,
             }
         };
-        Topology {
-            links: kind.links().into_iter().map(link).collect(),
-            policy: self.policy,
-            mtu: self.mtu,
-            payload: PayloadMode::Elided,
-            flows: (0..n).map(flow).collect(),
-            ..Topology::new(kind)
-        }
+        let star = Star { senders: self.flows, rate: self.rate, delay: self.delay, faults: &self.faults };
+        Topology { policy: self.policy, mtu: self.mtu, flows: (0..n).map(flow).collect(), ..star.topology() }
     }
 
     /// When all flows are there and have had time to settle, until the first leaves.
     fn settled(&self) -> [Duration; 2] {
-        let all_there = self.apart * (self.flows as u32).saturating_sub(1);
+        let all_there = self.begin + self.apart * (self.flows as u32).saturating_sub(1);
         [all_there + self.together / 2, all_there + self.together]
     }
 
@@ -154,6 +159,31 @@ impl Fairness {
             failed: report.flows.iter().map(|f| f.failed).sum(),
             digest: report.digest,
         })
+    }
+}
+
+/// Senders with a link each to one switch, and one receiver, the last host.
+struct Star<'f> {
+    senders: usize,
+    rate: u64,
+    delay: Duration,
+    /// Of the receiver's link.
+    faults: &'f Spec,
+}
+
+impl Star<'_> {
+    /// The network, without flows.
+    fn topology(&self) -> Topology {
+        let kind = Kind::Star { hosts: self.senders + 1 };
+        let link = |(i, (a, b))| {
+            let faults = if i == self.senders { self.faults.clone() } else { Spec::default() };
+            Link { a, b, rate: self.rate, delay: self.delay, faults }
+        };
+        Topology {
+            links: kind.links().into_iter().enumerate().map(link).collect(),
+            payload: PayloadMode::Elided,
+            ..Topology::new(kind)
+        }
     }
 }
 

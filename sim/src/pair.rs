@@ -5,6 +5,7 @@ mod network;
 use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
 use softnic_nic::sharing::Process;
+use softnic_nic::transports::congestion::EqdsConfig;
 use softnic_nic::transports::memory::PdId;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::{CqId, Secret, Transport};
@@ -84,6 +85,7 @@ pub struct Pair<'a> {
     places: Vec<(usize, usize)>,
     config: PairConfig,
     secret: Option<Secret>,
+    credit: Option<EqdsConfig>,
     random: Random,
 }
 
@@ -134,7 +136,7 @@ impl<'a> Pair<'a> {
         }
         let links = network.lay(&mut sim, &config, max_frame);
         let random = Random::stream(config.seed, 3);
-        Pair { sim, sides, links, network, places, config, secret: None, random }
+        Pair { sim, sides, links, network, places, config, secret: None, credit: None, random }
     }
 
     /// How many NICs there are.
@@ -183,6 +185,11 @@ impl<'a> Pair<'a> {
         self.secret = Some(secret);
     }
 
+    /// From now on queue pairs that [`Pair::connect`] makes offer each other credit.
+    pub fn use_credit(&mut self, credit: EqdsConfig) {
+        self.credit = Some(credit);
+    }
+
     /// Makes a queue pair on each side and connects them; their numbers.
     pub fn connect(&mut self) -> Result<[Qpn; 2], ModifyError> {
         let mut qpns = [Qpn::new(0); 2];
@@ -195,6 +202,9 @@ impl<'a> Pair<'a> {
             };
             let nic = self.sim.nic(host);
             qpns[host] = nic.create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
+            if self.credit.is_some() {
+                nic.use_credit(qpns[host], self.credit).map_err(|_| ModifyError::NoSuchQp)?;
+            }
             if let Some(secret) = &self.secret {
                 nic.authenticate(qpns[host], secret).map_err(|_| ModifyError::NoSuchQp)?;
             }

@@ -14,7 +14,7 @@ use softnic_nic::transports::qp::{Caps, PayloadMode, QpKind};
 use softnic_nic::transports::{CqId, Data, Secret, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_nic::{Buffer, Connection, Nic, NicConfig, Port, QpInit};
 use softnic_sim::topology::{Hooks, Topology};
-use softnic_sim::{Op, Options, Transport};
+use softnic_sim::{Cc, Op, Options, Transport, UNITS};
 use softnic_wire::{Instant, MacAddr, Node, PathMtu, Qpn, RoceHeaders, Template, TxFrame};
 
 /// Counts the allocations of the thread that asks for them, so that the test harness does not disturb.
@@ -122,6 +122,21 @@ fn lowar_allocates_nothing_per_packet() {
                 ..Options::default()
             });
         }
+    }
+}
+
+#[test]
+fn congestion_control_allocates_nothing_per_packet() {
+    for (transport, cc) in [("rc", "swift"), ("sr", "swift"), ("xp", "swift"), ("xp", "eqds")] {
+        packets_are_free(&Options {
+            transport: transport.parse().expect("a transport"),
+            cc: Cc::parse(cc, &UNITS).expect("a congestion control"),
+            size: 65536,
+            count: 200,
+            rtt: Duration::from_micros(10),
+            qps: 4,
+            ..Options::default()
+        });
     }
 }
 

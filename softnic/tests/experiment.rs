@@ -233,12 +233,14 @@ fn small_messages_keep_their_goodput_with_lowar_and_the_same_seed_gives_the_same
 }
 
 #[test]
-fn flows_with_dcqcn_share_a_bottleneck_fairly_and_their_rates_are_in_the_files() {
+fn flows_with_congestion_control_share_a_bottleneck_fairly_and_their_rates_are_in_the_files() {
     let folder = Folder::new("fairness");
     quick(&folder, "cc-fairness", &[]);
     let rows = csv(&folder.read("cc-fairness-quick.csv"));
     let of = |cc: &str, flows: &str, figure: &str| -> Vec<f64> {
-        let fits = |row: &&HashMap<String, String>| row["cc"] == cc && row["flows"] == flows && row["figure"] == figure;
+        let is_of =
+            |row: &HashMap<String, String>| row["cc"] == cc && row["flows"] == flows && row["transport"] == "rc";
+        let fits = |row: &&HashMap<String, String>| is_of(row) && row["figure"] == figure;
         rows.iter().filter(fits).map(|row| number(row, "value")).collect()
     };
     for flows in ["2", "4"] {
@@ -248,7 +250,13 @@ fn flows_with_dcqcn_share_a_bottleneck_fairly_and_their_rates_are_in_the_files()
         let (rates, queue) = (of("dcqcn", flows, "rate_gbps"), of("dcqcn", flows, "queue_bytes"));
         assert!(rates.len() == n * queue.len() && queue.len() > 100, "{} and {}", rates.len(), queue.len());
         assert!(rates.iter().all(|r| (0.0..40.1).contains(r)), "never above the line's rate");
+        assert!(of("swift", flows, "jain")[0] > 0.98 && of("swift", flows, "utilization")[0] > 0.98);
     }
+    assert!(of("none", "15", "incast_dropped")[0] > 0.0 && of("swift", "15", "incast_dropped")[0] == 0.0);
+    assert!(of("swift", "15", "incast_slowdown")[0] < 1.2);
+    let fits = |row: &&HashMap<String, String>| row["cc"] == "eqds" && row["figure"] == "jain";
+    let eqds: Vec<f64> = rows.iter().filter(fits).map(|row| number(row, "value")).collect();
+    assert!(eqds.len() == 3 && eqds.iter().all(|&jain| jain > 0.95), "2, 4 and 16 flows over xp: {eqds:?}");
     assert_well_formed(&folder.read("cc-fairness-quick.svg"));
     let out = experiment(&["cc-fairness", "--transports", "sr", "--out", folder.path()]);
     let said = String::from_utf8_lossy(&out.stderr).into_owned();

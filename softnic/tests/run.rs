@@ -295,7 +295,7 @@ fn mistakes_are_told_before_the_program_starts() {
         (&["--dev", "mem", "--transport", "sr:3"], &["`3`", "from 64 to"]),
         (&["--dev", "mem", "--transport", "ud"], &["ud is no transport of RC queue pairs", "the program itself"]),
         (&["--dev", "mem", "--transport", "tcp"], &["`tcp`", "rc", "sr"]),
-        (&["--dev", "mem", "--cc", "swift"], &["--cc", "'swift'", "not there yet"]),
+        (&["--dev", "mem", "--cc", "swift:base=0"], &["--cc", "base of swift", "from 1us to 1s"]),
         (&["--dev", "mem", "--cc", "reno"], &["--cc", "'reno'", "dcqcn"]),
         (&["--dev", "mem", "--cpu", "0,x"], &["0,x", "numbers"]),
         (&["--dev", "mem", "--cpu", "99999"], &["core 99999"]),

@@ -490,7 +490,7 @@ fn a_congestion_control_that_cannot_be_is_refused_with_one_line() {
         ("dcqcn?", "there is no congestion control 'dcqcn?'"),
         ("dcqcn:fast=1", "dcqcn has no setting 'fast'"),
         ("dcqcn:ai=slow", "slow"),
-        ("swift", "is not there yet"),
+        ("swift:target=5us", "swift has no setting 'target'"),
         ("fixed:fast", "fast"),
         ("fixed:1Gbit:0", "nothing would ever leave"),
         ("fixed:1Gbit:x", "x"),

@@ -1,9 +1,13 @@
-//! Flows through one bottleneck: with DCQCN they come to fair shares and a short queue, without it the queue fills.
+//! Flows through one bottleneck: with congestion control they come to fair shares and a short queue, without it the queue fills.
 
 use std::time::Duration;
 
-use softnic_sim::fairness::{Fairness, Outcome, jain};
-use softnic_sim::{Cc, UNITS};
+use softnic_fault_injector::{Policy, Script, Spec};
+use softnic_sim::fairness::{Fairness, Incast, Outcome, jain};
+use softnic_sim::{Cc, Transport, UNITS};
+use softnic_wire::PathMtu;
+
+const MS: Duration = Duration::from_millis(1);
 
 fn cc(name: &str) -> Cc {
     Cc::parse(name, &UNITS).unwrap()
@@ -32,6 +36,106 @@ fn two_and_four_flows_come_to_fair_shares_of_a_full_link_with_a_short_queue_and_
         assert!(o.cnps_sent > 50 && o.marked >= o.cnps_sent, "{what}: {} CNPs for {} marks", o.cnps_sent, o.marked);
         // One may be on its way when all is over.
         assert!(o.cnps_sent - o.cnps_handled <= 1, "{what}: {} of {}", o.cnps_handled, o.cnps_sent);
+    }
+}
+
+#[test]
+fn with_swift_flows_come_to_fair_shares_of_a_full_link_and_the_queue_stays_near_the_target() {
+    for transport in ["rc", "sr", "xp"] {
+        for flows in [2, 4, 16] {
+            let transport = transport.parse().unwrap();
+            let apart = MS * if flows > 4 { 1 } else { 5 };
+            let o = run(&Fairness { transport, apart, together: 30 * MS, ..Fairness::new(flows, cc("swift")) });
+            let what = format!("{flows} flows over {transport}: shares {:?}, queue {:.0}", o.shares, o.mean_queue);
+            assert!(o.jain > 0.99 && o.utilization > 0.99 && o.utilization < 1.001, "{what}, {}", o.utilization);
+            // 26 µs of 40 Gbit/s are 130 KB, and flow scaling adds 8 µs with 16 flows.
+            assert!(o.mean_queue < 160_000.0 && o.max_queue < 300_000, "{what}, at most {}", o.max_queue);
+            assert_eq!((o.dropped, o.retransmitted), (0, 0), "{what}");
+        }
+    }
+}
+
+#[test]
+fn with_swift_windows_fall_below_one_packet_where_that_many_flows_share_a_link() {
+    // 26 µs and flow scaling's 100 hold 150 packets of 4 KiB at 40 Gbit/s; here 250 flows want a share.
+    let fairness = Fairness { mtu: PathMtu::B4096, apart: Duration::ZERO, ..Fairness::new(250, cc("swift")) };
+    let o = run(&Fairness { together: 20 * MS, ..fairness });
+    // In these 10 ms each sends 48 packets.
+    assert!(o.jain > 0.7 && o.utilization > 0.95, "{} of {}", o.jain, o.utilization);
+}
+
+#[test]
+fn an_incast_of_fifteen_with_swift_drops_nothing_and_takes_little_longer_than_the_link_needs() {
+    for transport in ["rc", "sr", "xp"] {
+        let transport = transport.parse().unwrap();
+        let burst = Incast::new(15, cc("swift"), transport).run().unwrap();
+        assert_eq!((burst.times.len(), burst.dropped, burst.retransmitted), (15, 0, 0), "{transport}");
+        let what = format!("{transport}: {} of the bound, queue {}", burst.slowdown(), burst.max_queue);
+        assert!(burst.slowdown() >= 1.0 && burst.slowdown() < 1.2, "{what}");
+        assert!(burst.max_queue < 500_000, "{what}");
+    }
+}
+
+/// WRITEs or READs over xp, with credit.
+fn with_credit(flows: usize, read: bool) -> Fairness {
+    let apart = MS * if flows > 4 { 1 } else { 5 };
+    let usual = Fairness::new(flows, cc("eqds"));
+    Fairness { transport: Transport::XP, apart, together: 20 * MS, begin: MS, read, ..usual }
+}
+
+#[test]
+fn with_eqds_flows_come_to_fair_shares_of_a_full_link_and_the_queue_is_short() {
+    for flows in [1, 2, 4, 16] {
+        for read in [false, true] {
+            let o = run(&with_credit(flows, read));
+            let what = format!("{flows} flows, read {read}: shares {:?}, queue {:.0}", o.shares, o.mean_queue);
+            assert!(o.jain > 0.99 && o.utilization > 0.97 && o.utilization < 0.99, "{what}, {}", o.utilization);
+            // A speculative window of whoever joins.
+            assert!(o.mean_queue < 10_000.0 && o.max_queue < 40_000, "{what}, at most {}", o.max_queue);
+            assert_eq!(o.dropped, 0, "{what}");
+        }
+    }
+}
+
+/// Of what the receiver sends one frame in ten is lost, and of what the senders ask for one packet in ten.
+fn lossy() -> Spec {
+    let mut faults: Spec = "ab.loss=0.1".parse().unwrap();
+    let every_tenth = (0..200).map(|n| {
+        format!("[[event]]\naction = \"drop\"\ndirection = \"ba\"\nopcode = \"XP_CREDIT\"\nnth = {}\n", 5 + 10 * n)
+    });
+    faults.script = Script::parse(&every_tenth.collect::<String>()).unwrap();
+    faults
+}
+
+#[test]
+fn with_a_tenth_of_all_feedback_and_credit_lost_nine_tenths_of_the_goodput_are_left() {
+    for control in ["dcqcn", "swift", "eqds"] {
+        for flows in [1, 4, 16] {
+            let of = |faults| {
+                let o = run(&Fairness {
+                    faults,
+                    begin: Duration::from_secs(1),
+                    cc: cc(control),
+                    ..with_credit(flows, false)
+                });
+                (o.utilization, o.jain, o.dropped)
+            };
+            let (free, lossy) = (of(Spec::default()), of(lossy()));
+            assert!(lossy.0 >= 0.9 * free.0, "{flows} flows with {control}: {lossy:?} of {free:?}");
+            assert!(lossy.1 >= 0.95 && lossy.2 == 0, "{flows} flows with {control}: {lossy:?}");
+        }
+    }
+}
+
+#[test]
+fn an_incast_of_fifteen_with_eqds_drops_nothing_behind_the_speculative_window() {
+    for faults in [Spec::default(), lossy()] {
+        let incast = Incast::new(15, cc("eqds"), Transport::XP);
+        // Fifteen speculative windows of 32 KiB fit, and nothing is left for more than that.
+        let policy = Policy { limit: 15 * (32 << 10) + 10_000, ..incast.policy };
+        let burst = Incast { policy, faults: faults.clone(), ..incast }.run().unwrap();
+        assert_eq!((burst.times.len(), burst.dropped), (15, 0), "{burst:?}");
+        assert!(burst.slowdown() >= 1.0 && burst.slowdown() < 1.2, "{} of the bound", burst.slowdown());
     }
 }
 

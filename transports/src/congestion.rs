@@ -1,24 +1,37 @@
 //! Congestion control: how much and how fast a queue pair may send.
 
+mod credit_pacer;
 pub mod dcqcn;
+mod eqds;
 mod fixed;
 mod notification;
 mod point;
 mod spec;
+pub mod swift;
 mod token_bucket;
 
 use std::time::Duration;
 
+pub use credit_pacer::CreditPacer;
 pub use dcqcn::{Dcqcn, DcqcnConfig};
+pub use eqds::EqdsConfig;
 pub use fixed::Fixed;
 pub use notification::INTERVAL as CNP_INTERVAL;
 pub use spec::{Cc, CcError, Units};
 
+pub(crate) use eqds::{Credit, FRAMING, Refused};
 pub(crate) use point::CongestionPoint;
 #[cfg(test)]
 pub(crate) use point::looked_at;
 use softnic_wire::Instant;
+use softnic_wire::mad::vendor::Extensions;
+pub use swift::{Swift, SwiftConfig};
 pub use token_bucket::TokenBucket;
+
+use crate::negotiation::Extension;
+
+/// Credit needs no settings of the peer's.
+pub(crate) const EXTENSION: Extension = Extension { bit: Extensions::EQDS, range: 0..0, is_usable: |_| true };
 
 /// A signal of the network or the peer about packets that were sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +68,11 @@ pub trait CongestionControl: Send {
     /// Whether it wants to hear of packets that came, where nothing acknowledges them by itself.
     fn wants_feedback(&self) -> bool {
         self.window() != u64::MAX
+    }
+
+    /// Payload bytes after which the next packet asks for an answer, although more may leave: round trips are to be measured that often.
+    fn ask_every(&self) -> u64 {
+        u64::MAX
     }
 
     /// The rate that it sends at, in bits a second, where it has one: for whoever watches.

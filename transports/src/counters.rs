@@ -108,6 +108,18 @@ pub struct Counters {
     pub xp_feedback_sent: u64,
     /// Feedback packets of XP that told something.
     pub xp_feedback_received: u64,
+    /// Credit packets of EQDS sent.
+    pub eqds_credit_sent: u64,
+    /// Credit packets of EQDS that came and counted.
+    pub eqds_credit_received: u64,
+    /// Those that were older than another one, or came twice: dropped.
+    pub eqds_credit_stale: u64,
+    /// Credit that was never given or is of another queue pair, requests that cannot be, and credit where none was agreed on: dropped.
+    pub eqds_credit_rejected: u64,
+    /// Bytes that a receiver granted.
+    pub eqds_granted_bytes: u64,
+    /// Times that a sender asked again, because no answer came.
+    pub eqds_asked_again: u64,
     /// Packets of SDR messages that were placed.
     pub sdr_packets: u64,
     /// Packets of SDR messages that were completed: late, and discarded.
@@ -235,6 +247,12 @@ macro_rules! all {
             xp_dropped_reads
             xp_feedback_sent
             xp_feedback_received
+            eqds_credit_sent
+            eqds_credit_received
+            eqds_credit_stale
+            eqds_credit_rejected
+            eqds_granted_bytes
+            eqds_asked_again
             sdr_packets
             sdr_into_null
             sdr_old_generation

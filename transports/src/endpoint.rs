@@ -171,6 +171,9 @@ impl Endpoint {
         };
         let reason = offer.err();
         let mut offer = offer.unwrap_or_default();
+        if offer.extensions != Extensions::NONE && self.qp.offers_credit() {
+            offer.extensions = offer.extensions.union(Extensions::EQDS);
+        }
         if let Some(auth) = auth {
             auth.begin(&connection.path.addresses, (self.qp.qpn(), connection.dest_qp), props.nonce);
             agreement.early(peer.0).iter().for_each(|mad| auth.on_mad(mad));

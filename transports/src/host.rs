@@ -2,6 +2,7 @@
 
 use softnic_wire::Template;
 
+use crate::congestion::CreditPacer;
 use crate::counters::Misfits;
 use crate::event::Event;
 use crate::memory::PdId;
@@ -41,4 +42,7 @@ pub trait Host: Memory + CompletionSink {
 
     /// The headers of datagrams to an address of this protection domain; the destination's number is to be filled in.
     fn address(&self, ah: AhId, pd: PdId) -> Option<&Template>;
+
+    /// What hands out turns to give credit to senders that send by this port of the NIC.
+    fn credit_pacer(&mut self, port: usize) -> Option<&mut CreditPacer>;
 }

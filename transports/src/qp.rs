@@ -12,7 +12,7 @@ use softnic_wire::opcode::Service;
 use softnic_wire::{ExtHeaders, Instant, MacAddr, Psn, Qpn, TxFrame, bth, grh};
 
 use crate::completion::CqId;
-use crate::congestion::CongestionControl;
+use crate::congestion::{CongestionControl, EqdsConfig};
 use crate::memory::PdId;
 use crate::negotiation::{Choice, NegotiationOutcome};
 use crate::outstanding::{OutstandingRecvs, OutstandingSends, RecvsKept};
@@ -190,6 +190,8 @@ pub struct PathProps {
     pub link_mtu: Option<u32>,
     /// The rate of the link in bits a second.
     pub link_rate: u64,
+    /// The port of the NIC by which packets leave and come.
+    pub port: usize,
     /// The peer's address has never answered an offer of extensions.
     pub known_silent: bool,
     /// The round trip to the peer, as far as somebody measured it; else zero.
@@ -316,6 +318,17 @@ pub trait QueuePair {
     #[inline]
     fn next_address(&self) -> Option<AhId> {
         None
+    }
+
+    /// What is sent waits for credit of the peer, and what the peer sends for ours, where the peer agrees to it. Before the queue pair is
+    /// connected.
+    fn use_credit(&mut self, _: Option<EqdsConfig>) -> Result<(), NoCongestionControl> {
+        Err(NoCongestionControl)
+    }
+
+    /// Whether it offers its peer credit.
+    fn offers_credit(&self) -> bool {
+        false
     }
 
     /// Puts a congestion controller in charge of what is sent.

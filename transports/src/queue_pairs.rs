@@ -4,7 +4,7 @@ use softnic_wire::opcode::Service;
 use softnic_wire::{Instant, PathMtu, Qpn, Template, TxFrame};
 use std::time::Duration;
 
-use crate::congestion::CongestionControl;
+use crate::congestion::{CongestionControl, EqdsConfig};
 use crate::lowar::{self, Lowar};
 use crate::negotiation::{Choice, FallbackReason, NegotiationOutcome, Offer};
 use crate::outstanding::{OutstandingRecvs, OutstandingSends, RecvsKept};
@@ -238,6 +238,14 @@ impl QueuePair for AnyQp {
 
     fn set_congestion_control(&mut self, cc: Option<Box<dyn CongestionControl>>) -> Result<(), NoCongestionControl> {
         each!(self, qp => qp.set_congestion_control(cc))
+    }
+
+    fn use_credit(&mut self, config: Option<EqdsConfig>) -> Result<(), NoCongestionControl> {
+        each!(self, qp => qp.use_credit(config))
+    }
+
+    fn offers_credit(&self) -> bool {
+        each!(self, qp => qp.offers_credit())
     }
 
     fn release_ack(&mut self) {

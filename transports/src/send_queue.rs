@@ -417,6 +417,11 @@ impl SendQueue {
         }
     }
 
+    /// Bytes that a work request and all published behind it send.
+    pub(crate) fn bytes_from(&self, slot: &Slot) -> u64 {
+        self.end_bytes - slot.bytes
+    }
+
     /// Bytes that the packets before number `n` carry.
     pub(crate) fn bytes_before(&mut self, n: u64, mtu: PathMtu) -> u64 {
         match self.locate(n).and_then(|position| self.get(position)) {

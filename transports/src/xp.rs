@@ -4,6 +4,8 @@
 //! later one begins, or at its deadline, whatever is missing of it. With a peer that did not agree it is RC or UC as these are.
 
 mod bitmap;
+mod credit;
+mod end;
 mod feedback;
 #[cfg(test)]
 mod footprint;
@@ -26,12 +28,12 @@ use sender::Sender;
 pub use settings::{XpSettings, XpSettingsError};
 use softnic_wire::mad::vendor::{Extensions, Settings};
 use softnic_wire::opcode::{Kind, Service};
-use softnic_wire::xp::XpFeedback;
+use softnic_wire::xp::{XpFeedback, XpReport};
 use softnic_wire::{ExtHeaders, Instant, PacketFields, PathMtu, Psn, Template, TxFrame};
 use standard::{Standard, either, supported};
 
 use crate::best_effort::NEVER;
-use crate::congestion::CongestionPoint;
+use crate::congestion::{CongestionPoint, Credit};
 use crate::invariants::invariant;
 use crate::message::Link;
 use crate::negotiation::{Choice, Extension, FallbackReason, Offer};
@@ -39,7 +41,7 @@ use crate::planted::{Bug, planted};
 use crate::posting::{Operations, SendRules, Supported};
 use crate::qp::{Config, PathProps, PayloadMode};
 use crate::recv_queue::Receives;
-use crate::{Event, Host, Inbound, QpState, QueuePair, Status};
+use crate::{Event, Host, Inbound, QpState, QueuePair};
 
 /// Opcodes.
 mod op {
@@ -156,6 +158,8 @@ struct Rest {
     standard: Option<Standard>,
     jobs: Jobs,
     flight: Option<Box<Flight>>,
+    /// Where the receiver decides when packets leave.
+    credit: Option<Box<Credit>>,
 }
 
 impl Rest {
@@ -168,6 +172,7 @@ impl Rest {
             standard: Some(Standard::new(settings.kind(), config)),
             jobs: Jobs::default(),
             flight: None,
+            credit: None,
         }
     }
 }
@@ -214,6 +219,9 @@ impl Xp {
         if self.receives.is_none() {
             self.take_receives();
         }
+        if self.limited {
+            self.note_heard(now);
+        }
         let (Some(link), Some(receives)) = (&self.link, &mut self.receives) else { return };
         if packet.bth.ack_req {
             self.receiver.asked = Some((packet.bth.psn, now));
@@ -242,12 +250,13 @@ impl Xp {
                 self.check_drained(host);
             }
             Kind::Feedback => self.on_feedback(now, packet, host),
+            Kind::Credit => self.on_credit(now, packet, host),
             _ => {}
         }
     }
 
     fn on_feedback(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) {
-        let (Some(flight), Some(feedback)) = (&mut self.rest.flight, &packet.ext.xp_feedback) else { return };
+        let (Some(flight), Some(feedback)) = (&mut self.rest.flight, packet.ext.xp_feedback()) else { return };
         match flight.on_feedback(now, packet.bth.psn, feedback, &mut self.congestion) {
             true => host.counters().xp_feedback_received += 1,
             false => host.count_stale_answer(),
@@ -266,6 +275,9 @@ impl Xp {
             }
         }
         if self.receiver.asked.is_some() && self.transmit_feedback(now, tx, host) {
+            return true;
+        }
+        if self.limited && self.transmit_credit(now, tx, host) {
             return true;
         }
         let draining = self.state == QpState::SendQueueDrain;
@@ -295,7 +307,8 @@ impl Xp {
         let closed = self.rest.flight.as_mut().and_then(|flight| flight.closed_until(now, mtu, &self.congestion));
         let until = self.congestion.pacing(now).max(closed);
         self.paced = until.unwrap_or(NEVER);
-        until.is_some()
+        // Credit comes in a packet, which wakes the queue pair.
+        until.is_some() || !self.has_credit()
     }
 
     /// Whether the packet that leaves now asks for feedback.
@@ -347,6 +360,9 @@ impl Xp {
             return;
         }
         self.congestion.on_sent(now, tx);
+        if let Some(credit) = &mut self.rest.credit {
+            credit.on_sent(tx.wire_len() as u32);
+        }
         if let Some(flight) = &mut self.rest.flight {
             let headers = self.link.map_or(0, |link| link.template.headers_len());
             let payload = tx.wire_len().saturating_sub(headers) as u32;
@@ -362,7 +378,7 @@ impl Xp {
         let held = now.saturating_since(at).as_nanos().min(u32::MAX.into()) as u32;
         let Receiver { marks, bytes, .. } = self.receiver;
         let feedback = XpFeedback { held, marks, bytes, credit: 0 };
-        let ext = ExtHeaders { xp_feedback: Some(feedback), ..ExtHeaders::default() };
+        let ext = ExtHeaders { xp_report: Some(XpReport::Feedback(feedback)), ..ExtHeaders::default() };
         let opcode = softnic_wire::Opcode::XP_FEEDBACK;
         let fields = PacketFields { opcode, psn, ack_req: false, solicited: false, becn: false, payload_len: 0 };
         let sent = Way::new(link, psn, 1).build(tx, &fields, &ext).is_some();
@@ -374,6 +390,11 @@ impl Xp {
 
     /// Ends the work whose time is over.
     fn expire(&mut self, now: Instant, host: &mut impl Host) {
+        if let Some(credit) = &mut self.rest.credit {
+            let (granted, again) = credit.on_time(now);
+            host.counters().eqds_granted_bytes += u64::from(granted);
+            host.counters().eqds_asked_again += u64::from(again);
+        }
         let mtu = self.link.map_or(0, |link| link.mtu.bytes());
         if self.sends_own() && self.state != QpState::Error {
             let (sender, settings) = (&mut self.sender, &self.settings);
@@ -417,6 +438,9 @@ impl Xp {
         } else if let Some(standard) = &self.rest.standard {
             due = due.min(standard.receives().earliest_deadline());
         }
+        if let Some(credit) = self.rest.credit.as_ref().filter(|_| self.limited) {
+            due = due.min(credit.due());
+        }
         match self.sender.reads.outstanding {
             0 => due,
             _ => due.min(self.sender.poll_read_timeout(&self.settings)),
@@ -435,65 +459,11 @@ impl Xp {
         self.rest.choice == Choice::Agreed && !self.standard_took
     }
 
-    // ---- the end ----
-
-    fn on_receive_failure(&mut self, failure: receiver::Failure, host: &mut impl Host) {
-        match failure {
-            receiver::Failure::Receive(status) => self.stop(Some(status), None, host),
-            receiver::Failure::CqOverflow => self.stop_fatally(host),
-        }
-    }
-
-    fn on_send_failure(&mut self, failure: sender::Failure, host: &mut impl Host) {
-        match failure {
-            // What was received has nothing to do with what could not be sent (IBA 10.3.1.6).
-            sender::Failure::Work(position, status) if self.settings.uc => {
-                self.state = QpState::SendQueueError;
-                self.sender.flush(Some((position, status)), host);
-                self.refresh();
-            }
-            sender::Failure::Work(position, status) => self.stop(None, Some((position, status)), host),
-            sender::Failure::CqOverflow => self.stop_fatally(host),
-        }
-    }
-
-    /// A completion was lost: no program can rely on this queue pair any more.
-    fn stop_fatally(&mut self, host: &mut impl Host) {
-        host.notify(Event::QpFatal(self.sender.qpn));
-        self.stop(None, None, host);
-    }
-
-    /// To the error state: the receive in use and one send end with a status of their own, all others are flushed.
-    fn stop(&mut self, receive: Option<Status>, send: Option<(u32, Status)>, host: &mut impl Host) {
-        if self.state == QpState::Error {
-            return;
-        }
-        (self.state, self.paced) = (QpState::Error, NEVER);
-        self.sender.flush(send, host);
-        self.receiver.stop();
-        self.rest.jobs.clear();
-        self.answers = false;
-        if let Some(receives) = &mut self.receives {
-            receives.flush(receive, host);
-            if receives.are_shared() {
-                host.notify(Event::LastWqeReached(self.sender.qpn));
-            }
-        }
-        if let Some(standard) = &mut self.rest.standard {
-            standard.fail(host);
-        }
-        self.refresh();
-    }
-
-    fn check_drained(&mut self, host: &mut impl Host) {
-        if self.tell_drained && self.state == QpState::SendQueueDrain && self.sender.is_drained() {
-            self.tell_drained = false;
-            host.notify(Event::SqDrained(self.sender.qpn));
-        }
-    }
-
     fn check_invariants(&self) {
-        self.sender.check_invariants();
+        // With the standard the queue is elsewhere, and the cursor as it was left: behind local operations, if any were carried out.
+        if self.sends_own() {
+            self.sender.check_invariants();
+        }
         self.receives.iter().for_each(Receives::check_invariants);
         invariant!(self.receiver.is_bounded() == (self.receiver.until() != NEVER), "a flag is another one");
         invariant!(self.due == self.find_due(), "it is due at {:?}, not at {:?}", self.find_due(), self.due);

@@ -8,7 +8,7 @@ use crate::aeth::Aeth;
 use crate::bytes::{be24, be32, be64, put24, put32, put64};
 use crate::opcode::{HeaderSet, Shape};
 use crate::sr::SrEth;
-use crate::xp::{XpEth, XpFeedback};
+use crate::xp::{XpCredit, XpEth, XpFeedback, XpReport};
 use crate::{Error, Opcode, Qpn};
 
 /// RDMA extended transport header: where a WRITE or READ goes (IBA 9.3.3).
@@ -160,8 +160,8 @@ pub struct ExtHeaders {
     pub sr: Option<SrEth>,
     /// XP header.
     pub xp: Option<XpEth>,
-    /// The body of XP feedback.
-    pub xp_feedback: Option<XpFeedback>,
+    /// The body of XP feedback, or of XP credit.
+    pub xp_report: Option<XpReport>,
     /// Datagram header, of UD.
     pub deth: Option<Deth>,
     /// XRC header, of XRC requests.
@@ -275,7 +275,10 @@ impl ExtHeaders {
             ext.xp = c.take().map(XpEth::parse);
         }
         if h.contains(HeaderSet::XP_FEEDBACK) {
-            ext.xp_feedback = c.take().map(XpFeedback::parse);
+            ext.xp_report = c.take().map(|b| XpReport::Feedback(XpFeedback::parse(b)));
+        }
+        if h.contains(HeaderSet::XP_CREDIT) {
+            ext.xp_report = c.take().map(|b| XpReport::Credit(XpCredit::parse(b)));
         }
         if h.contains(HeaderSet::DETH) {
             ext.deth = c.take().map(Deth::parse);
@@ -310,12 +313,29 @@ impl ExtHeaders {
         ext
     }
 
+    /// The body of XP feedback.
+    pub fn xp_feedback(&self) -> Option<&XpFeedback> {
+        match &self.xp_report {
+            Some(XpReport::Feedback(feedback)) => Some(feedback),
+            _ => None,
+        }
+    }
+
+    /// The body of XP credit.
+    pub fn xp_credit(&self) -> Option<&XpCredit> {
+        match &self.xp_report {
+            Some(XpReport::Credit(credit)) => Some(credit),
+            _ => None,
+        }
+    }
+
     /// Which headers are there.
     pub fn set(&self) -> HeaderSet {
         [
             (self.sr.is_some(), HeaderSet::SR),
             (self.xp.is_some(), HeaderSet::XP),
-            (self.xp_feedback.is_some(), HeaderSet::XP_FEEDBACK),
+            (self.xp_feedback().is_some(), HeaderSet::XP_FEEDBACK),
+            (self.xp_credit().is_some(), HeaderSet::XP_CREDIT),
             (self.xp_time.is_some(), HeaderSet::XP_TIME),
             (self.deth.is_some(), HeaderSet::DETH),
             (self.xrceth.is_some(), HeaderSet::XRCETH),
@@ -341,8 +361,10 @@ impl ExtHeaders {
         if let Some(h) = &self.xp {
             h.emit(slots.take()?);
         }
-        if let Some(h) = &self.xp_feedback {
-            h.emit(slots.take()?);
+        match &self.xp_report {
+            None => {}
+            Some(XpReport::Feedback(h)) => h.emit(slots.take()?),
+            Some(XpReport::Credit(h)) => h.emit(slots.take()?),
         }
         if let Some(h) = &self.deth {
             h.emit(slots.take()?);
@@ -393,7 +415,7 @@ impl fmt::Display for ExtHeaders {
         if let Some(h) = self.xp {
             part(f, format_args!("{h}"))?;
         }
-        if let Some(h) = self.xp_feedback {
+        if let Some(h) = self.xp_report {
             part(f, format_args!("{h}"))?;
         }
         if let Some(h) = self.deth {

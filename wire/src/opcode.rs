@@ -1,5 +1,8 @@
 //! BTH opcodes: what each of the 256 values means and which extension headers follow it (IBA 9.2, tables 38 and 39).
 
+#[cfg(test)]
+mod tests;
+
 use core::fmt::{self, Write as _};
 
 /// A BTH opcode. Any byte is an `Opcode`; those without a meaning answer [`Opcode::is_known`] with `false`.
@@ -44,6 +47,7 @@ pub enum Kind {
     CongestionNotification,
     Repair,
     Feedback,
+    Credit,
     Unknown,
 }
 
@@ -98,6 +102,8 @@ impl HeaderSet {
     pub const XP_TIME: HeaderSet = HeaderSet(1 << 12);
     /// The body of XP feedback.
     pub const XP_FEEDBACK: HeaderSet = HeaderSet(1 << 13);
+    /// The body of XP credit.
+    pub const XP_CREDIT: HeaderSet = HeaderSet(1 << 14);
 
     /// Whether all of `other` is in `self`.
     #[inline]
@@ -114,7 +120,7 @@ impl HeaderSet {
     /// Bytes that the headers of the set take.
     pub const fn len(self) -> usize {
         let mut n = 0;
-        let lens = [8, 4, 4, 16, 28, 4, 8, 4, 4, 8, 8, 16, 4, 20];
+        let lens = [8, 4, 4, 16, 28, 4, 8, 4, 4, 8, 8, 16, 4, 20, 12];
         let mut i = 0;
         while i < lens.len() {
             if self.0 & (1 << i) != 0 {
@@ -210,6 +216,7 @@ const fn row(op: u8) -> Row {
         0x17 => (K::Send, P::Only, H::IETH),
         0x1c => (K::Flush, P::Only, H::FETH.with(H::RETH)),
         0x1d => (K::AtomicWrite, P::Only, H::RETH),
+        0x15 if op == 0xf5 => (K::Credit, P::Only, H::NONE),
         0x1f if op == 0x1f => (K::Repair, P::Only, H::NONE),
         _ => (K::Unknown, P::Only, H::NONE),
     };
@@ -219,7 +226,7 @@ const fn row(op: u8) -> Row {
         Service::Ud => matches!(op & 0x1f, 0x04 | 0x05),
         Service::Xrc => true,
         Service::Sr => op & 0x1f <= 0x17,
-        Service::Xp => matches!(op & 0x1f, 0x04 | 0x05 | 0x0a | 0x0b | 0x0c | 0x10 | 0x11),
+        Service::Xp => matches!(op & 0x1f, 0x04 | 0x05 | 0x0a | 0x0b | 0x0c | 0x10 | 0x11 | 0x15),
         Service::Cnp | Service::Rd => false,
     };
     let (kind, position, h) = match service(op) {
@@ -233,6 +240,7 @@ const fn row(op: u8) -> Row {
         Service::Sr => (kind, position, of_selective_repeat(kind, h)),
         Service::Xp => match kind {
             K::Acknowledge => (K::Feedback, position, H::XP_FEEDBACK),
+            K::Credit => (K::Credit, position, H::XP_CREDIT),
             K::ReadRequest => (kind, position, h.with(H::XP).with(H::XP_TIME)),
             K::ReadResponse => (kind, position, H::XP),
             _ => (kind, position, h.with(H::XP)),
@@ -298,6 +306,8 @@ impl Opcode {
     pub const SR_ACKNOWLEDGE: Opcode = Opcode(0xd1);
     /// Feedback of XP.
     pub const XP_FEEDBACK: Opcode = Opcode(0xf1);
+    /// Credit of XP.
+    pub const XP_CREDIT: Opcode = Opcode(0xf5);
     /// What LoWAR adds to RC: a Repair Header follows the BTH ([`crate::lowar`]), which counts as payload here.
     pub const LOWAR: Opcode = Opcode(0x1f);
     /// A UD SEND.
@@ -362,8 +372,8 @@ impl Opcode {
     /// Whether a requester sends it.
     #[inline]
     pub fn is_request(self) -> bool {
-        use Kind::{CongestionNotification, Feedback, Repair, Unknown};
-        !self.is_response() && !matches!(self.kind(), Unknown | CongestionNotification | Repair | Feedback)
+        use Kind::{CongestionNotification, Credit, Feedback, Repair, Unknown};
+        !self.is_response() && !matches!(self.kind(), Unknown | CongestionNotification | Repair | Feedback | Credit)
     }
 
     /// Whether the packet is the first of its message (or the only one).
@@ -400,6 +410,7 @@ impl Opcode {
             0x0b if self.service() == Service::Xp => "RDMA_WRITE_WITH_IMMEDIATE",
             0x10 if self.service() == Service::Xp => "RDMA_READ_RESPONSE",
             0x11 if self.service() == Service::Xp => "FEEDBACK",
+            0x15 if self.service() == Service::Xp => "CREDIT",
             0x00 => "SEND_FIRST",
             0x01 => "SEND_MIDDLE",
             0x02 => "SEND_LAST",
@@ -463,57 +474,5 @@ impl fmt::Display for Opcode {
 impl fmt::Debug for Opcode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Opcode({:#04x} {self})", self.0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_follow_the_service() {
-        assert_eq!(Opcode(0x04).to_string(), "RC_SEND_ONLY");
-        assert_eq!(Opcode(0x2b).to_string(), "UC_RDMA_WRITE_ONLY_WITH_IMMEDIATE");
-        assert_eq!(Opcode(0x64).to_string(), "UD_SEND_ONLY");
-        assert_eq!(Opcode(0xb6).to_string(), "XRC_SEND_LAST_WITH_INVALIDATE");
-        assert_eq!(Opcode(0x81).to_string(), "CNP");
-        assert_eq!(Opcode(0xc7).to_string(), "SR_RDMA_WRITE_MIDDLE");
-        assert_eq!(Opcode(0xdc).to_string(), "UNKNOWN_0xdc");
-        assert_eq!(Opcode(0x2c).to_string(), "UNKNOWN_0x2c"); // UC has no READ
-        assert_eq!(Opcode(0x44).to_string(), "UNKNOWN_0x44");
-        assert_eq!((Opcode(0xe4).to_string(), Opcode(0xf1).to_string()), ("XP_SEND".into(), "XP_FEEDBACK".into()));
-        assert_eq!(Opcode(0xff).to_string(), "UNKNOWN_0xff");
-    }
-
-    #[test]
-    fn every_known_opcode_has_a_name_and_the_count_is_right() {
-        let known: Vec<_> = (0..=255).map(Opcode).filter(|o| o.is_known()).collect();
-        assert!(known.iter().all(|o| !o.to_string().starts_with("UNKNOWN")));
-        // RC 21 + 2 invalidating + FLUSH + ATOMIC WRITE, as many of XRC, 12 of UC, 2 of UD, the CNP, 23 of SR, LoWAR's, 7 of XP.
-        assert_eq!(known.len(), 25 + 25 + 12 + 2 + 1 + 23 + 1 + 7);
-    }
-
-    #[test]
-    fn every_name_leads_back_to_its_opcode_and_nothing_else_does() {
-        for o in (0..=255).map(Opcode) {
-            assert_eq!(Opcode::from_name(&o.to_string()), Some(o));
-        }
-        for wrong in ["", "RC_", "RC_SEND", "RC_SEND_ONLYX", "SEND_ONLY", "rc_send_only", " CNP", "UNKNOWN_0x04"] {
-            assert_eq!(Opcode::from_name(wrong), None, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn header_lengths() {
-        let len = |op| Opcode(op).headers_len();
-        assert_eq!((len(0x04), len(0x0a), len(0x0b)), (0, 16, 20));
-        assert_eq!((len(0x0d), len(0x0e), len(0x12), len(0x13)), (4, 0, 12, 28));
-        // Of Selective Repeat: SEND, WRITE middle, last with immediate, READ request and response, ACK, atomics.
-        assert_eq!((len(0xc1), len(0xc7), len(0xc9), len(0xcc), len(0xce)), (8, 16, 28, 16, 8));
-        assert_eq!((len(0xd1), len(0xd2), len(0xd3), len(0xd7)), (12, 16, 28, 12));
-        assert_eq!((len(0x65), len(0xaa), len(0xb1), len(0x1c)), (12, 20, 4, 20));
-        assert_eq!((len(0x81), len(0xf5)), (0, 0));
-        // Of XP: SEND, WRITE with immediate, READ request and response, feedback.
-        assert_eq!((len(0xe4), len(0xeb), len(0xec), len(0xf0), len(0xf1)), (16, 36, 36, 16, 20));
     }
 }

@@ -105,6 +105,7 @@ impl Places {
             H::SR,
             H::XP,
             H::XP_FEEDBACK,
+            H::XP_CREDIT,
             H::DETH,
             H::XRCETH,
             H::FETH,

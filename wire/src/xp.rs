@@ -1,5 +1,5 @@
 //! The headers of XP: each packet says by itself to which message it belongs, where its bytes go, and whether it is the last; and the
-//! feedback that congestion control may ask for.
+//! feedback and the credit of congestion control.
 
 use core::fmt;
 
@@ -91,7 +91,7 @@ pub struct XpFeedback {
     pub marks: u32,
     /// Bytes of payload that came so far.
     pub bytes: u64,
-    /// Kept for credits of a receiver-driven congestion control; 0.
+    /// Reserved; 0.
     pub credit: u32,
 }
 
@@ -118,5 +118,69 @@ impl XpFeedback {
 impl fmt::Display for XpFeedback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "held {} ns, {} bytes and {} marks so far", self.held, self.bytes, self.marks)
+    }
+}
+
+/// The body of an XP credit packet, which both sides of a connection send: what the sender of the packet has granted, and what the sender
+/// of the packet has to send itself. Both count bytes on the wire since the connection began, modulo 2^32; the PSN in the BTH counts the
+/// credit packets of its direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct XpCredit {
+    /// [`XpCredit::ASKS`], and reserved bits.
+    pub flags: u8,
+    /// The queue pair that sent this, 24 bits: credit of another one does not count.
+    pub giver: u32,
+    /// Bytes that its peer may have sent since the beginning.
+    pub granted: u32,
+    /// Bytes that it has sent itself since the beginning, and those that wait.
+    pub wanted: u32,
+}
+
+impl XpCredit {
+    /// Bytes of the header.
+    pub const LEN: usize = 12;
+
+    /// The sender heard no answer and wants one: what its peer told it may be lost.
+    pub const ASKS: u8 = 0x80;
+
+    /// Reads the header.
+    #[inline]
+    pub fn parse(b: &[u8; Self::LEN]) -> XpCredit {
+        XpCredit { flags: b[0], giver: be24(b, 1), granted: be32(b, 4), wanted: be32(b, 8) }
+    }
+
+    /// Writes the header.
+    #[inline]
+    pub fn emit(&self, b: &mut [u8; Self::LEN]) {
+        b[0] = self.flags;
+        put24(b, 1, self.giver);
+        put32(b, 4, self.granted);
+        put32(b, 8, self.wanted);
+    }
+}
+
+impl fmt::Display for XpCredit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "credit of {:#08x}: {} granted, {} wanted", self.giver, self.granted, self.wanted)?;
+        if self.flags & XpCredit::ASKS != 0 { f.write_str(", asks") } else { Ok(()) }
+    }
+}
+
+/// What is in the place of [`XpEth`] where a packet carries no part of a message. One of the two: they share their room in
+/// [`ExtHeaders`](crate::ExtHeaders), which every packet of every transport fills in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XpReport {
+    /// Of a feedback packet.
+    Feedback(XpFeedback),
+    /// Of a credit packet.
+    Credit(XpCredit),
+}
+
+impl fmt::Display for XpReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            XpReport::Feedback(h) => h.fmt(f),
+            XpReport::Credit(h) => h.fmt(f),
+        }
     }
 }

@@ -25,6 +25,7 @@ fn header(name: &str) -> HeaderSet {
         "XpETH" => HeaderSet::XP,
         "TimeLeft" => HeaderSet::XP_TIME,
         "XpFeedback" => HeaderSet::XP_FEEDBACK,
+        "XpCredit" => HeaderSet::XP_CREDIT,
         other => panic!("no header is called {other:?}"),
     }
 }

@@ -18,6 +18,7 @@ use softnic_wire::mad::vendor::{Extensions, Kind, MAC, Negotiation};
 use softnic_wire::opcode::HeaderSet;
 use softnic_wire::sdr::Split;
 use softnic_wire::sr::SrSettings;
+use softnic_wire::xp::XpCredit;
 use softnic_wire::{Opcode, Psn, Qpn};
 
 use super::connections::{connection, verdict};
@@ -204,7 +205,15 @@ fn ext(p: &Dissection<'_>, split: Option<Split>) -> Value {
     put(
         HeaderSet::XP_FEEDBACK,
         "xp_feedback",
-        e.xp_feedback.map(|h| json!({ "held_ns": h.held, "marks": h.marks, "bytes": h.bytes, "credit": h.credit })),
+        e.xp_feedback().map(|h| json!({ "held_ns": h.held, "marks": h.marks, "bytes": h.bytes, "credit": h.credit })),
+    );
+    put(
+        HeaderSet::XP_CREDIT,
+        "xp_credit",
+        e.xp_credit().map(|h| {
+            let asks = h.flags & XpCredit::ASKS != 0;
+            json!({ "giver_qp": h.giver, "granted": h.granted, "wanted": h.wanted, "asks": asks })
+        }),
     );
     put(HeaderSet::XP_TIME, "xp_time_left_us", e.xp_time.map(|us| json!(us)));
     put(HeaderSet::DETH, "deth", e.deth.map(|h| json!({ "qkey": h.qkey, "src_qp": h.src_qp.value() })));

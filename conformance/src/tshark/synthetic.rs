@@ -11,7 +11,7 @@ use softnic_wire::ext::{AtomicEth, Deth, Feth, Reth, XrcEth};
 use softnic_wire::icrc::{self, Icrc};
 use softnic_wire::opcode::{HeaderSet, Kind};
 use softnic_wire::sr::SrEth;
-use softnic_wire::xp::{XpEth, XpFeedback};
+use softnic_wire::xp::{XpCredit, XpEth, XpFeedback, XpReport};
 use softnic_wire::{
     Addresses, ExtHeaders, Layout, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame, lowar,
 };
@@ -108,6 +108,16 @@ fn payload_lens(opcode: Opcode) -> &'static [usize] {
     }
 }
 
+/// The body of feedback or credit.
+fn xp_report(has: impl Fn(HeaderSet) -> bool, v: &mut Values) -> Option<XpReport> {
+    let mut word = || v.bits(32) as u32;
+    if has(HeaderSet::XP_CREDIT) {
+        return Some(XpReport::Credit(XpCredit { flags: 0, giver: word() >> 8, granted: word(), wanted: word() }));
+    }
+    let mut feedback = || XpFeedback { held: word(), marks: word(), bytes: u64::from(word()) << 32 | 1, credit: 0 };
+    has(HeaderSet::XP_FEEDBACK).then(|| XpReport::Feedback(feedback()))
+}
+
 /// Values for all headers of an opcode. The bitmap of an acknowledgement has as many bits as its payload.
 fn headers(opcode: Opcode, payload_len: usize, v: &mut Values) -> ExtHeaders {
     let has = |h| opcode.headers().contains(h);
@@ -129,12 +139,7 @@ fn headers(opcode: Opcode, payload_len: usize, v: &mut Values) -> ExtHeaders {
             stride: 1 << v.bits(3),
             receive: v.bits(16) as u16,
         }),
-        xp_feedback: has(HeaderSet::XP_FEEDBACK).then(|| XpFeedback {
-            held: v.bits(32) as u32,
-            marks: v.bits(32) as u32,
-            bytes: v.bits(64),
-            credit: 0,
-        }),
+        xp_report: xp_report(has, v),
         xp_time: has(HeaderSet::XP_TIME).then(|| v.bits(32) as u32),
         deth: has(HeaderSet::DETH).then(|| Deth { qkey: v.bits(32) as u32, src_qp: Qpn::new(v.bits(24) as u32 | 2) }),
         xrceth: has(HeaderSet::XRCETH).then(|| XrcEth { srq: v.bits(24) as u32 }),

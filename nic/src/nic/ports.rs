@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 
 use softnic_transports::Event;
+use softnic_transports::congestion::CreditPacer;
 use softnic_transports::qp::PathProps;
 use softnic_wire::{MacAddr, Path, PathMtu, bth};
 
 use super::{Nic, Turns};
 use crate::address::AddressAttr;
-use crate::port::{Port, WirePort};
+use crate::port::{DEFAULT_LINK_RATE, Port, WirePort};
 
 impl Nic {
     /// The port to the NIC itself: for queue pairs that are connected to others of the same NIC.
@@ -20,6 +21,7 @@ impl Nic {
     pub fn add_port(&mut self, port: Port) -> usize {
         self.ports.push(WirePort::new(port));
         self.turns.push(Turns::new());
+        self.shared.credit_pacers.push(CreditPacer::new(DEFAULT_LINK_RATE));
         for turns in &mut self.turns {
             turns.ready.reserve(self.slots.len());
         }
@@ -130,6 +132,7 @@ impl Nic {
     /// after this.
     pub fn set_link_rate(&mut self, rate: u64) {
         self.ports.iter_mut().for_each(|wire| wire.link_rate = rate);
+        self.shared.credit_pacers.iter_mut().for_each(|pacer| pacer.set_rate(rate));
     }
 
     /// The peers of connected queue pairs, as far as their packets leave the NIC; one that several are connected to is there as often.
@@ -179,6 +182,7 @@ impl Nic {
             pkey: bth::DEFAULT_PKEY,
             link_mtu: wire.link_mtu,
             link_rate: wire.link_rate,
+            port: peer.map_or(number, |peer| self.port_to(number, peer)),
             known_silent: peer.is_some_and(|peer| self.silent_peers.is_silent(peer)),
             known_rtt: peer.map(|peer| self.round_trips.of(peer)).unwrap_or_default(),
             nonce,

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use softnic_transports::congestion::CongestionControl;
+use softnic_transports::congestion::{CongestionControl, EqdsConfig};
 use softnic_transports::memory::Bind;
 use softnic_transports::negotiation::Choice;
 use softnic_transports::qp::{
@@ -308,6 +308,18 @@ impl Nic {
         let (_, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
         // Datagrams go to many, over many links: there is no pace for all.
         slot.endpoint.qp.set_congestion_control(cc).map_err(|NoCongestionControl| ObjectError::WrongKind)
+    }
+
+    /// What a queue pair sends waits for credit of its peer, where the peer agrees to that (EQDS); before it is connected.
+    ///
+    /// # Errors
+    /// When its transport has no credit.
+    pub fn use_credit(&mut self, qpn: Qpn, config: Option<EqdsConfig>) -> Result<(), ObjectError> {
+        let (_, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
+        if !matches!(slot.endpoint.qp.state(), QpState::Reset | QpState::Init) {
+            return Err(ObjectError::WrongKind);
+        }
+        slot.endpoint.qp.use_credit(config).map_err(|NoCongestionControl| ObjectError::WrongKind)
     }
 
     // ---- work ----

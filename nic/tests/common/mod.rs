@@ -10,6 +10,7 @@ pub use frames::resign;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use softnic_nic::transports::congestion::EqdsConfig;
 use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
 use softnic_nic::transports::{
@@ -66,6 +67,8 @@ pub struct Options {
     pub halts: bool,
     /// Packets outstanding are limited.
     pub limit_flight: bool,
+    /// The credit that each host offers the other (EQDS).
+    pub credit: [Option<EqdsConfig>; 2],
 }
 
 impl Default for Options {
@@ -93,6 +96,7 @@ impl Default for Options {
             secrets: [None; 2],
             halts: false,
             limit_flight: false,
+            credit: [None; 2],
         }
     }
 }
@@ -236,6 +240,9 @@ impl World {
                 ..usual
             };
             let qpn = nic.create_qp(&init).unwrap();
+            if options.credit[h].is_some() {
+                nic.use_credit(qpn, options.credit[h]).unwrap();
+            }
             if let Some(byte) = options.secrets[h] {
                 nic.authenticate(qpn, &Secret::new(&[byte; 32]).unwrap()).unwrap();
             }

@@ -2,7 +2,8 @@
 
 use softnic_nic::transports::BestEffort;
 use softnic_wire::Instant;
-use softnic_wire::xp::{XpEth, XpFeedback};
+use softnic_wire::opcode::HeaderSet;
+use softnic_wire::xp::{XpCredit, XpEth, XpFeedback, XpReport};
 
 use super::{Fuzz, RECEIVES, Victim};
 use crate::common::*;
@@ -73,9 +74,15 @@ impl Fuzz {
         xp
     }
 
-    pub(super) fn feedback(&mut self) -> XpFeedback {
+    /// The body of feedback or credit, where the headers of a packet have one.
+    pub(super) fn report(&mut self, headers: HeaderSet) -> Option<XpReport> {
         let (held, marks, bytes) = (self.below(100_000), self.below(100), self.below(1 << 20).into());
-        XpFeedback { held, marks, bytes, credit: 0 }
+        if headers.contains(HeaderSet::XP_CREDIT) {
+            let flags = if marks < 50 { XpCredit::ASKS } else { 0 };
+            return Some(XpReport::Credit(XpCredit { flags, giver: 9, granted: held, wanted: self.numbers.any() }));
+        }
+        let feedback = XpFeedback { held, marks, bytes, credit: 0 };
+        headers.contains(HeaderSet::XP_FEEDBACK).then_some(XpReport::Feedback(feedback))
     }
 
     /// What a work request of a victim with XP says: a deadline, soon, far or over, a stride, a bitmap.

@@ -141,7 +141,7 @@ impl Fuzz {
             sr: h.contains(H::SR).then_some(sr),
             xp: h.contains(H::XP).then_some(xp),
             xp_time: h.contains(H::XP_TIME).then(|| self.below(2000)),
-            xp_feedback: h.contains(H::XP_FEEDBACK).then(|| self.feedback()),
+            xp_report: self.report(h),
             reth: h.contains(H::RETH).then_some(Reth { va, rkey, len: reth_len }),
             aeth: h.contains(H::AETH).then_some(aeth),
             atomic_ack: h.contains(H::ATOMIC_ACK).then_some(5),

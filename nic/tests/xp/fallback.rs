@@ -1,8 +1,10 @@
 //! A peer without XP: the queue pair is RC or UC, says so, and takes no deadline that it would not keep.
 
+use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::negotiation::FallbackReason;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{Event, PostError};
+use softnic_nic::{WindowType, next_key};
 
 use super::*;
 
@@ -101,4 +103,21 @@ fn a_link_too_narrow_for_its_packets_has_none_of_them() {
     w.run();
     let reason = FallbackReason::LinkMtu(256 + 100);
     assert_eq!(w.events(A), [Event::FellBack(w.hosts[A].qpn, address(B).0, reason)]);
+}
+
+/// It needs no packet, so it is carried out while nobody knows what the peer speaks.
+#[test]
+fn a_window_that_was_bound_before_the_peer_turned_out_to_have_no_xp_stays_bound() {
+    let mut w = World::new(one_sided(""));
+    let pd = w.hosts[A].pd;
+    let window = w.hosts[A].nic.alloc_mw(pd, WindowType::Type1).unwrap();
+    let (lkey, addr) = (w.hosts[A].key, w.hosts[A].buffer.addr());
+    let rkey = next_key(window);
+    let bind = Bind { window, rkey, lkey, addr, len: 100, access: Access::REMOTE_READ, zero_based: false };
+    w.send(A, 1, SendOp::BindWindow(bind), 0, 0);
+    assert_eq!(w.sent_status(A), [(1, Status::Success)]);
+    w.recv(B, 2, 0, 100);
+    w.send(A, 3, SendOp::Send, 0, 100);
+    w.run();
+    assert_eq!((w.received_status(B), w.sent_status(A)), (vec![(2, Status::Success)], vec![(3, Status::Success)]));
 }

@@ -3,7 +3,7 @@
 use softnic_nic::transports::Counters;
 use softnic_wire::ExtHeaders;
 use softnic_wire::ext::Reth;
-use softnic_wire::xp::XpFeedback;
+use softnic_wire::xp::{XpFeedback, XpReport};
 
 use super::*;
 
@@ -176,6 +176,6 @@ fn a_read_request_that_cannot_be_is_rejected() {
 #[test]
 fn feedback_for_packets_that_were_never_sent_says_nothing() {
     let feedback = XpFeedback { held: 1, marks: 2, bytes: 3, credit: 4 };
-    let ext = ExtHeaders { xp_feedback: Some(feedback), ..ExtHeaders::default() };
+    let ext = ExtHeaders { xp_report: Some(XpReport::Feedback(feedback)), ..ExtHeaders::default() };
     assert_eq!(lie(0xf1, ext, 0).xp_feedback_received, 0);
 }

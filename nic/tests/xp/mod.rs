@@ -1,5 +1,6 @@
 //! XP between two NICs, packet by packet.
 
+mod credit;
 mod deadlines;
 mod fallback;
 mod feedback;

@@ -207,7 +207,7 @@ impl ProtectionDomain {
             srq: srq.as_ref().map(SharedReceiveQueue::engine_id),
             sig_all: *sig_all,
             prompt_acks: send_cq.has_channel() || recv_cq.has_channel(),
-            limit_flight: *cc == Cc::Window,
+            limit_flight: cc.limits_flight(),
             transport,
             ..usual
         };
@@ -220,6 +220,10 @@ impl ProtectionDomain {
         let qpn = core.dual().create_qp(&init)?;
         if kind.is_connected() {
             core.nic().set_congestion_control(qpn, cc.make(context.rate, LATE))?;
+            // Other transports have none, and a program of several kinds of queue pairs goes on with those.
+            if let credit @ Some(_) = cc.credit(LATE).filter(|_| cc.is_for(transport)) {
+                core.nic().use_credit(qpn, credit)?;
+            }
         }
         if let Some(Err(error)) = auth.as_ref().map(|secret| core.nic().authenticate(qpn, secret)) {
             let _ = core.dual().destroy_qp(qpn);

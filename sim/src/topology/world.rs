@@ -290,10 +290,15 @@ impl<'t> World<'t> {
         };
         let Side { pd, send_cq, recv_cq } = self.sides[host];
         let transport = flow.transport;
-        let limit_flight = flow.cc == Cc::Window;
+        let limit_flight = flow.cc.limits_flight();
         let usual = QpInit::new(transport.kind(), pd, send_cq, recv_cq, caps);
         let init = QpInit { transport, limit_flight, ..usual };
-        Ok(self.sim.nic(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?)
+        let nic = self.sim.nic(host);
+        let qpn = nic.create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
+        if let credit @ Some(_) = flow.cc.credit(Duration::ZERO) {
+            nic.use_credit(qpn, credit).map_err(|_| ModifyError::NoSuchQp)?;
+        }
+        Ok(qpn)
     }
 
     /// What messages of a flow have in common, where its transport is one of best effort.

@@ -1,6 +1,7 @@
 //! The two hosts of a run: with one NIC each, or with a backup beside it. The workload is the same on both.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::memory::Access;
@@ -11,8 +12,8 @@ use softnic_nic::{Buffer, CqError, ModifyError, MrError};
 use softnic_shift::Times;
 use softnic_wire::{Instant, Qpn};
 
+use super::SECRET;
 use super::options::{Backup, Options, SimError};
-use super::{Cc, SECRET};
 use crate::Time;
 use crate::dual_pair::{DualPair, DualPairConfig};
 use crate::link::LinkConfig;
@@ -40,7 +41,7 @@ impl Options {
             min_rnr_timer: 12,
             max_rd_atomic: 16,
             caps: Caps { max_send_wr: depth, max_recv_wr: receives, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 },
-            limit_flight: self.cc == Cc::Window,
+            limit_flight: self.cc.limits_flight(),
             cq_capacity: receives as usize * self.qps as usize,
             seed: self.seed,
             first_psn: None,
@@ -62,6 +63,7 @@ impl<'p> Hosts<'p> {
             return Ok(Hosts::Protected(DualPair::new(config)));
         }
         let mut pair = pair_of(o);
+        o.cc.credit(Duration::ZERO).into_iter().for_each(|credit| pair.use_credit(credit));
         if o.auth {
             let mut secret = Random::stream(o.seed, SECRET);
             let secret = Secret::new(&std::array::from_fn::<u8, 32, _>(|_| secret.next_u32() as u8));

@@ -318,7 +318,7 @@ pub(crate) enum Unsupported {
 /// What keeps work requests of this kind from a transport.
 pub(crate) fn unsupported(transport: Transport, op: Op, size: u64, mtu: PathMtu, cc: Cc) -> Option<Unsupported> {
     match op {
-        _ if cc != Cc::None && !transport.has_congestion_control() => Some(Unsupported::Cc),
+        _ if !cc.is_for(transport) => Some(Unsupported::Cc),
         Op::Write | Op::Read | Op::Atomic if !transport.has_write() => Some(Unsupported::NotSend),
         Op::Read | Op::Atomic if !transport.has_read() => Some(Unsupported::Responses),
         Op::Atomic if !transport.has_atomics() => Some(Unsupported::Atomics),
@@ -331,6 +331,9 @@ fn check_transport(o: &Options) -> Result<(), SimError> {
     let Some(what) = unsupported(o.transport, o.op, o.size.into(), o.mtu, o.cc) else { return Ok(()) };
     let name = o.transport.name();
     Err(match what {
+        Unsupported::Cc if o.transport.has_congestion_control() => SimError::Options(
+            "this transport has nothing that this --cc goes by: swift is for rc, sr, lowar and xp, eqds for xp",
+        ),
         Unsupported::Cc => SimError::Options("ud has no congestion control: --cc is for rc, sr, lowar, xp and uc"),
         Unsupported::Responses => SimError::NoRead(name),
         Unsupported::Atomics => SimError::Options("xp has no atomics: choose --op write, --op send or --op read"),

@@ -66,6 +66,11 @@ impl CongestionPoint {
         self.reaction.as_ref().is_some_and(|r| r.controller.wants_feedback())
     }
 
+    /// Payload bytes after which the next packet asks for an answer.
+    pub(crate) fn ask_every(&self) -> u64 {
+        self.reaction.as_ref().map_or(u64::MAX, |r| r.controller.ask_every())
+    }
+
     /// Whether a controller is in charge.
     #[inline]
     pub(crate) fn is_controlled(&self) -> bool {

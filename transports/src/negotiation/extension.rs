@@ -3,11 +3,11 @@
 use softnic_wire::mad::vendor::{Extensions, Settings};
 
 use super::{Extension, Offer};
-use crate::{auth, lowar, sdr, sr, xp};
+use crate::{auth, congestion, lowar, sdr, sr, xp};
 
 /// All of them.
 const EXTENSIONS: &[&Extension] =
-    &[&sr::EXTENSION, &lowar::EXTENSION, &auth::EXTENSION, &xp::EXTENSION, &sdr::EXTENSION];
+    &[&sr::EXTENSION, &lowar::EXTENSION, &auth::EXTENSION, &xp::EXTENSION, &sdr::EXTENSION, &congestion::EXTENSION];
 
 /// The settings of some extensions, without those of others.
 pub(super) fn settings_of(extensions: Extensions, settings: Settings) -> Settings {
@@ -23,7 +23,9 @@ pub(super) fn usable(offer: Offer) -> Offer {
 }
 
 /// The extensions that both offer. SDR is one only with the same scheme on top of it: the others read their peer's settings, whatever ours are.
+/// Credit is for packets of XP.
 pub(super) fn common(ours: &Offer, peers: &Offer) -> Extensions {
     let both = ours.extensions.intersection(peers.extensions);
+    let both = if both.contains(Extensions::XP) { both } else { both.without(Extensions::EQDS) };
     if sdr::is_same_scheme(&ours.settings, &peers.settings) { both } else { both.without(Extensions::SDR) }
 }

@@ -114,8 +114,8 @@ impl Requester {
         let (awaits_data, pauses) = (slot.awaits_data(), slot.ends_with(n) || !base.may_continue(slot));
         base.rd_atomic += u32::from(!again && awaits_data);
         // Data answers for itself.
-        let ack_req =
-            self.must_ask(again) || !awaits_data && pauses && (base.hastened > 0 || base.next_new(false).is_none());
+        let ack_req = self.must_ask(again, base, link)
+            || !awaits_data && pauses && (base.hastened > 0 || base.next_new(false).is_none());
         if self.emit(tx, link, n, position, ack_req, base, host).is_err() {
             if !again {
                 base.window.next = self.numbers.psn(n);
@@ -168,8 +168,16 @@ impl Requester {
 
     /// Whether a packet asks for an acknowledgement, whatever it is: where the flight ends nothing more may go before something is heard.
     #[inline]
-    fn must_ask(&self, again: bool) -> bool {
-        again || self.since_ack_req + 1 >= self.ack_every || self.flight.is_nearly_full()
+    fn must_ask(&self, again: bool, base: &Base, link: &Link) -> bool {
+        again || self.since_ack_req + 1 >= self.ack_every || self.flight.is_nearly_full() || self.cc_asks(base, link)
+    }
+
+    /// Whether congestion control wants an answer to the packet that leaves now: it measures by it, or lets no other packet follow.
+    fn cc_asks(&self, base: &Base, link: &Link) -> bool {
+        let mtu = u64::from(link.mtu.bytes());
+        base.congestion.is_controlled()
+            && (u64::from(self.since_ack_req + 1) * mtu >= base.congestion.ask_every()
+                || !base.congestion.fits_window((u64::from(self.flight.in_flight()) + 2) * mtu))
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -252,10 +260,10 @@ impl Requester {
     ) {
         let una = self.flight.una();
         let Progress { came, lost } = self.flight.acknowledge(now, expected, selective, rtt.shortest());
-        if let Some((n, left)) = self.timed
-            && self.flight.has_come(n)
-        {
-            rtt.on_sample(now.saturating_since(left));
+        let timed = self.timed.filter(|&(n, _)| self.flight.has_come(n));
+        let sample = timed.map(|(_, left)| now.saturating_since(left));
+        if let Some(sample) = sample {
+            rtt.on_sample(sample);
             self.timed = None;
         }
         if self.flight.una() > una {
@@ -266,7 +274,7 @@ impl Requester {
             self.timer.on_progress();
             self.start_timer(now, base, rtt);
             let bytes = u64::from(came) * u64::from(link.mtu.bytes());
-            base.congestion.feed_back(now, Feedback::Acknowledged { bytes, rtt: rtt.shortest() });
+            base.congestion.feed_back(now, Feedback::Acknowledged { bytes, rtt: sample });
         }
         if lost > 0 && self.flight.una() >= self.told_lost {
             self.told_lost = self.flight.next();

@@ -103,7 +103,8 @@ impl Flight {
         let after_next = self.sent - self.passed + 2 * u64::from(payload);
         let enough = self.since_ask + 1 >= ASK_EVERY
             && (self.sent - self.last_ask).saturating_mul(ASKS_PER_WINDOW) >= self.window(congestion);
-        enough || self.last_ask <= self.passed || !self.fits(after_next, congestion)
+        let asked_long_ago = self.sent - self.last_ask + u64::from(payload) >= congestion.ask_every();
+        enough || asked_long_ago || self.last_ask <= self.passed || !self.fits(after_next, congestion)
     }
 
     /// When the window that is closed now may be passed by; `None` while it is open.

@@ -6,7 +6,7 @@ use softnic_wire::Qpn;
 
 use super::feedback::Limit;
 use super::*;
-use crate::congestion::CongestionControl;
+use crate::congestion::{CongestionControl, EqdsConfig};
 use crate::negotiation::NegotiationOutcome;
 use crate::posting::RecvRules;
 use crate::qp::{NoCongestionControl, ReceiveAttr, SendAttr, Update, earlier};
@@ -114,10 +114,12 @@ impl Xp {
     /// Feedback is wanted from now on, or not.
     fn follow_controller(&mut self) {
         let usual = |mtu| u64::from(FlightLimit::usual(mtu)) * u64::from(mtu.bytes());
-        let limit = self.link.filter(|_| self.rest.config.limit_flight).map(|link| Limit::new(usual(link.mtu)));
+        let credited = self.rest.credit.as_ref().is_some_and(|credit| credit.is_agreed());
+        let limited = self.rest.config.limit_flight && !credited;
+        let limit = self.link.filter(|_| limited).map(|link| Limit::new(usual(link.mtu)));
         let wanted = limit.is_some() || self.congestion.wants_feedback();
         self.rest.flight = wanted.then(|| Box::new(Flight::new(limit)));
-        self.limited = self.rest.flight.is_some() || self.congestion.is_controlled();
+        self.limited = self.rest.flight.is_some() || self.congestion.is_controlled() || credited;
     }
 }
 
@@ -157,7 +159,9 @@ impl QueuePair for Xp {
         self.sender.reset();
         (self.receiver, self.receives, self.link, self.paced) = (Receiver::new(0), None, None, NEVER);
         self.congestion.reset();
-        *self.rest = Rest::new(&self.rest.config, &self.settings);
+        let mut credit = self.rest.credit.take();
+        credit.iter_mut().for_each(|credit| credit.reset());
+        *self.rest = Rest { credit, ..Rest::new(&self.rest.config, &self.settings) };
         self.follow_controller();
         self.refresh();
     }
@@ -176,6 +180,9 @@ impl QueuePair for Xp {
         self.link = Some(Link { qpn, pd, template, mtu: a.mtu, access: a.access, payload });
         (self.rest.jobs, self.answers) = (Jobs::new(a.max_dest_rd_atomic), false);
         self.receiver = Receiver::new(a.rq_psn.value());
+        if let Some(credit) = &mut self.rest.credit {
+            credit.connect(qpn, a.dest_qp, props.port);
+        }
         if let Some(standard) = &mut self.rest.standard {
             either!(standard, qp => qp.ready_to_receive(connection, props));
         }
@@ -394,6 +401,17 @@ impl QueuePair for Xp {
         Ok(())
     }
 
+    fn use_credit(&mut self, config: Option<EqdsConfig>) -> Result<(), NoCongestionControl> {
+        self.rest.credit = config.map(|config| Box::new(Credit::new(config)));
+        self.follow_controller();
+        self.refresh();
+        Ok(())
+    }
+
+    fn offers_credit(&self) -> bool {
+        self.rest.credit.is_some()
+    }
+
     fn release_ack(&mut self) {
         if let Some(standard) = &mut self.rest.standard {
             either!(standard, qp => qp.release_ack());
@@ -405,6 +423,14 @@ impl QueuePair for Xp {
             NegotiationOutcome::Agreed(_) => Ok(()),
             NegotiationOutcome::Standard(reason) => Err(*reason),
         });
+        if let Some(credit) = &mut self.rest.credit {
+            let of = |outcome: &NegotiationOutcome| match outcome {
+                NegotiationOutcome::Agreed(agreed) => agreed.extensions.contains(Extensions::EQDS),
+                NegotiationOutcome::Standard(_) => false,
+            };
+            credit.set_agreed(outcome.is_some_and(of));
+            self.follow_controller();
+        }
         self.decide();
     }
 
@@ -416,7 +442,9 @@ impl QueuePair for Xp {
         if let (false, Some(standard)) = (self.sends_own(), &self.rest.standard) {
             return either!(standard, qp => qp.vitals());
         }
-        let (congestion_window, rate) = self.congestion.limits();
+        let (window, rate) = self.congestion.limits();
+        let credit = self.rest.credit.as_ref().filter(|credit| credit.is_agreed());
+        let congestion_window = credit.map(|credit| credit.room().into()).or(window);
         let receives = self.receives.as_ref().or(self.rest.standard.as_ref().map(Standard::receives));
         let base = self.sender.queue.vitals();
         let base = receives.map_or(base, |receives| receives.vitals(base));

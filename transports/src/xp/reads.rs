@@ -2,7 +2,7 @@
 
 use softnic_wire::segment::MAX_MESSAGE;
 use softnic_wire::xp::XpEth;
-use softnic_wire::{ExtHeaders, Instant, TxFrame};
+use softnic_wire::{ExtHeaders, Instant, PathMtu, TxFrame};
 
 use super::bitmap::{Bit, Bitmap};
 use super::fragment::Fragment;
@@ -205,6 +205,13 @@ impl Jobs {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Bytes of payload that have not left.
+    pub(super) fn bytes_left(&self, mtu: PathMtu) -> u64 {
+        let ring = |i: u8| self.ring.get((usize::from(self.first) + usize::from(i)) % self.ring.len().max(1));
+        let jobs = (0..self.len).filter_map(|i| ring(i).copied().flatten());
+        jobs.map(|job| u64::from(job.len).saturating_sub(u64::from(job.next) * u64::from(mtu.bytes()))).sum()
     }
 
     /// A request came: it is answered, if it is one that the peer may make.

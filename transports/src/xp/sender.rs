@@ -2,7 +2,7 @@
 
 use softnic_wire::ext::Reth;
 use softnic_wire::xp::XpEth;
-use softnic_wire::{ExtHeaders, Instant, Opcode, PacketFields, Psn, Qpn, TxFrame};
+use softnic_wire::{ExtHeaders, Instant, Opcode, PacketFields, PathMtu, Psn, Qpn, TxFrame};
 
 use super::bitmap::Bitmap;
 use super::fragment::Fragment;
@@ -91,6 +91,14 @@ impl Sender {
     /// Whether there may be something to send, as far as the state allows it.
     pub(super) fn has_something(&self, draining: bool) -> bool {
         self.queue.get(self.cursor).is_some() && (!draining || self.index > 0 || self.copies > 0)
+    }
+
+    /// Bytes of payload that have not left, of all that is posted.
+    pub(super) fn bytes_left(&self, mtu: PathMtu) -> u64 {
+        let Some(slot) = self.queue.get(self.cursor) else { return 0 };
+        let of_message = (u64::from(self.index) * u64::from(mtu.bytes())).min(slot.len.into());
+        let of_message = if slot.awaits_data() || slot.is_local() { 0 } else { of_message };
+        self.queue.bytes_from(slot).saturating_sub(of_message)
     }
 
     /// Packets that left since the queue pair is ready to send; counts round.

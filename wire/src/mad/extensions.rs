@@ -26,6 +26,7 @@ const LIST: &[Listed] = &[
     Listed { bit: Extensions::XP, name: "xp", show: |_, _| Ok(()) },
     Listed { bit: Extensions::SDR, name: "sdr", show: show::<SdrSettings> },
     Listed { bit: Extensions::AUTH, name: "auth", show: show::<AuthSettings> },
+    Listed { bit: Extensions::EQDS, name: "eqds", show: |_, _| Ok(()) },
 ];
 
 fn show<T: ExtensionSettings + fmt::Display>(settings: &Settings, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -45,6 +46,9 @@ impl Extensions {
     pub const SDR: Extensions = Extensions(1 << 3);
     /// Authentication of every packet.
     pub const AUTH: Extensions = Extensions(1 << 4);
+
+    /// Credit of the receiver (EQDS), for XP.
+    pub const EQDS: Extensions = Extensions(1 << 5);
 
     /// Whether all of `other` are in this set.
     pub const fn contains(self, other: Extensions) -> bool {

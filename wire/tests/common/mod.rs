@@ -7,7 +7,7 @@ use softnic_wire::ethernet::{VlanTag, ethertype};
 use softnic_wire::ext::{AtomicEth, Deth, Feth, Reth, XrcEth};
 use softnic_wire::opcode::HeaderSet;
 use softnic_wire::sr::SrEth;
-use softnic_wire::xp::{XpEth, XpFeedback};
+use softnic_wire::xp::{XpCredit, XpEth, XpFeedback, XpReport};
 use softnic_wire::{Addresses, ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame};
 
 /// A queue pair's path and one packet on it.
@@ -133,7 +133,7 @@ prop_compose! {
         feedback in any_feedback(),
     ) -> ExtHeaders {
         ExtHeaders {
-            sr: Some(sr), xp: Some(xp), xp_feedback: Some(feedback), xp_time: Some(time), deth: Some(deth), xrceth: Some(XrcEth { srq }), feth: Some(feth), reth: Some(reth), atomic: Some(atomic),
+            sr: Some(sr), xp: Some(xp), xp_report: Some(XpReport::Feedback(feedback)), xp_time: Some(time), deth: Some(deth), xrceth: Some(XrcEth { srq }), feth: Some(feth), reth: Some(reth), atomic: Some(atomic),
             aeth: Some(aeth), atomic_ack: Some(atomic_ack), imm: Some(imm), ieth: Some(ieth),
         }
     }
@@ -145,7 +145,18 @@ pub(crate) fn only(opcode: Opcode, all: &ExtHeaders) -> ExtHeaders {
     ExtHeaders {
         sr: all.sr.filter(|_| has(HeaderSet::SR)),
         xp: all.xp.filter(|_| has(HeaderSet::XP)),
-        xp_feedback: all.xp_feedback.filter(|_| has(HeaderSet::XP_FEEDBACK)),
+        xp_report: all.xp_report.and_then(|report| match report {
+            XpReport::Feedback(f) if has(HeaderSet::XP_CREDIT) => {
+                let giver = f.held & 0x00ff_ffff;
+                Some(XpReport::Credit(XpCredit {
+                    flags: (f.held >> 24) as u8,
+                    giver,
+                    granted: f.marks,
+                    wanted: f.credit,
+                }))
+            }
+            report => has(HeaderSet::XP_FEEDBACK).then_some(report),
+        }),
         xp_time: all.xp_time.filter(|_| has(HeaderSet::XP_TIME)),
         deth: all.deth.filter(|_| has(HeaderSet::DETH)),
         xrceth: all.xrceth.filter(|_| has(HeaderSet::XRCETH)),

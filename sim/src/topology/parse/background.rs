@@ -55,7 +55,7 @@ pub(super) fn background(keys: &Keys<'_>, topology: &Topology) -> Result<Backgro
         return Err(keys.error("transport", format!("background traffic is WRITEs, which {transport} has not")));
     }
     if unsupported(transport, Op::Write, 0, topology.mtu, cc).is_some() {
-        return Err(unsupported_cc(keys, transport));
+        return Err(unsupported_cc(keys, transport, cc));
     }
     let (start, stop) = (keys.parsed("start", time)?.unwrap_or_default(), keys.parsed("stop", time)?);
     if stop.is_some_and(|stop| stop <= start) {

@@ -100,7 +100,7 @@ fn work(keys: &Keys<'_>, topology: &Topology, from: usize, to: usize) -> Result<
     let cc = keys.parsed("cc", |s| Cc::parse(s, &UNITS))?.unwrap_or_default();
     if let Some(what) = unsupported(transport, op, size, topology.mtu, cc) {
         return Err(match what {
-            Unsupported::Cc => unsupported_cc(keys, transport),
+            Unsupported::Cc => unsupported_cc(keys, transport, cc),
             Unsupported::Responses => keys.error("op", "uc has no READs and no atomics: \"write\" or \"send\""),
             Unsupported::Atomics => keys.error("op", "xp has no atomics: \"write\", \"send\" or \"read\""),
             Unsupported::NotSend => keys.error("op", "ud has SENDs only: \"send\""),
@@ -129,8 +129,14 @@ fn work(keys: &Keys<'_>, topology: &Topology, from: usize, to: usize) -> Result<
 }
 
 /// Why a transport does not take that congestion control.
-pub(super) fn unsupported_cc(keys: &Keys<'_>, transport: Transport) -> TopologyError {
-    keys.error("cc", format!("{transport} has no congestion control"))
+pub(super) fn unsupported_cc(keys: &Keys<'_>, transport: Transport, cc: Cc) -> TopologyError {
+    keys.error(
+        "cc",
+        match transport.has_congestion_control() {
+            true => format!("{} is not for {transport}", cc.name()),
+            false => format!("{transport} has no congestion control"),
+        },
+    )
 }
 
 /// The time that each message has, where the transport keeps deadlines.

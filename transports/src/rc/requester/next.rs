@@ -89,6 +89,13 @@ impl Requester {
         self.congestion.fits_window(self.congestion.unacknowledged(with_next))
     }
 
+    /// Whether congestion control lets another packet follow before there is an answer to this one, or to one before it.
+    #[inline]
+    fn may_go_on_unasked(&mut self, mtu: PathMtu) -> bool {
+        let unasked = u64::from(self.since_ack_req + 1) * u64::from(mtu.bytes());
+        !self.congestion.is_controlled() || unasked < self.congestion.ask_every() && self.fits_window(mtu)
+    }
+
     /// The work request of the next packet in the plainest case, which is that of most packets: a SEND or WRITE that nothing
     /// stands in the way of. `None` says nothing.
     #[inline]
@@ -171,7 +178,7 @@ impl Requester {
         // Nothing new may go while something is to be sent again, also when that cannot be read any more.
         let more = match self.go_back_n.next_resend(self.window) {
             Some(_) => self.next_again().is_some(),
-            None => self.fits_window(link.mtu) && self.next_new(false).is_some(),
+            None => self.may_go_on_unasked(link.mtu) && self.next_new(false).is_some(),
         };
         !more
     }
