@@ -74,7 +74,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "rc", value_parser = transport_arg, help = transport_help(), help_heading = "How it is sent")]
     transport: Transport,
     /// Congestion control of the data: none, window, dcqcn or fixed:RATE, as softnic sim has it
-    #[arg(long, default_value = "none", value_parser = cc_arg, value_name = "none|window|dcqcn|fixed:RATE", help_heading = "How it is sent")]
+    #[arg(long, default_value = "none", value_parser = cc_arg, value_name = "none|window|dcqcn|swift|eqds|fixed:RATE", help_heading = "How it is sent")]
     cc: Cc,
     /// Local ACK timeout of the data: 4.096 µs · 2^N [default: the smallest of at least 4 of the longest round trips]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=31), help_heading = "How it is sent")]
@@ -241,6 +241,9 @@ impl Args {
             bytes: if operation == Operation::Barrier { 0 } else { self.size },
         };
         call.check(ranks).map_err(|e| e.to_string())?;
+        if !self.cc.is_for(self.transport) {
+            return Err(format!("--cc {} is not for {}", self.cc.name(), self.transport));
+        }
         let usual = TimeoutSettings::default();
         let timeouts = TimeoutSettings {
             alpha: self.alpha.unwrap_or(usual.alpha),

@@ -4,9 +4,9 @@ mod run;
 
 use std::time::Duration;
 
-use softnic_nic::{ModifyError, QpInit};
 use softnic_nic::transports::Transport;
 use softnic_nic::transports::negotiation::Choice;
+use softnic_nic::{ModifyError, QpInit};
 use softnic_sim::pair::timeout_code;
 use softnic_sim::topology::{Connecting, Network, Topology};
 use softnic_sim::{Cc, SimError, Time};
@@ -107,7 +107,13 @@ impl<'t> Cluster<'t> {
     pub fn new(topology: &'t Topology, seed: u64) -> Result<Cluster<'t>, ClusterError> {
         let hosts = topology.hosts.len();
         let network = Network::new(topology, seed)?;
-        Ok(Cluster { network, groups: Vec::new(), ranks_at: vec![Vec::new(); hosts], wakes: vec![None; hosts], events: 0 })
+        Ok(Cluster {
+            network,
+            groups: Vec::new(),
+            ranks_at: vec![Vec::new(); hosts],
+            wakes: vec![None; hosts],
+            events: 0,
+        })
     }
 
     /// The network.
@@ -204,12 +210,7 @@ impl<'t> Cluster<'t> {
     }
 
     /// Makes a queue pair at each of two hosts and connects them; their numbers.
-    fn make(
-        &mut self,
-        hosts: [usize; 2],
-        init: [QpInit; 2],
-        how: &Connecting,
-    ) -> Result<[Qpn; 2], ClusterError> {
+    fn make(&mut self, hosts: [usize; 2], init: [QpInit; 2], how: &Connecting) -> Result<[Qpn; 2], ClusterError> {
         let mut qpns = [Qpn::new(0); 2];
         for ((qpn, init), host) in qpns.iter_mut().zip(&init).zip(hosts) {
             let nic = self.network.nic(host);

@@ -169,8 +169,11 @@ fn table_of(runs: &Runs) -> Table {
     }
 }
 
-/// What is measured of an incast, with its name in files.
-const OF_BURST: [(&str, fn(&Burst) -> f64); 5] = [
+/// A figure of an incast: its name in files, and how to read it.
+type OfBurst = (&'static str, fn(&Burst) -> f64);
+
+/// What is measured of an incast.
+const OF_BURST: [OfBurst; 5] = [
     ("incast_slowdown", |b| b.slowdown()),
     ("incast_missing", |b| SENDERS as f64 - b.times.len() as f64),
     ("incast_max_queue_bytes", |b| b.max_queue as f64),

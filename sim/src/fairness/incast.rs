@@ -92,6 +92,8 @@ impl Incast {
             stop: None,
             cc: self.cc,
             dscp: 0,
+            deadline: None,
+            stride: 1,
         };
         let Incast { senders, rate, delay, .. } = *self;
         let star = Star { senders, rate, delay, faults: &self.faults };
