@@ -6,12 +6,13 @@ mod recorder;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use readiness::Readiness;
+pub(crate) use readiness::Readiness;
 pub(crate) use recorder::Watch;
 use recorder::{Recorder, Shown};
+use rustix::event::{Timespec, poll};
 use softnic_nic::Nic;
 use softnic_pcaps::{LinkType, PcapWriter};
 use softnic_wire::{Error, Instant, MacAddr, Node, TxFrame};
@@ -80,8 +81,8 @@ pub struct Driver<N, I> {
     ports: Vec<DriverPort<I>>,
     /// The port of the Node whose frames come back to it.
     loopback: Option<usize>,
-    /// Readable when a frame has come in at one of several ports.
-    readiness: Option<Readiness>,
+    /// What shows that a frame has come in, where there are several ports.
+    readiness: Option<Arc<Readiness>>,
     start: std::time::Instant,
     /// The time of day at `start`.
     epoch: u64,
@@ -124,8 +125,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             true => None,
             false => {
                 let ports = [&first].into_iter().chain(&further);
-                let members = ports.map(|port| Ok((port.number, port.io.readiness()?)));
-                Some(Readiness::of(members.collect::<io::Result<_>>()?)?)
+                Some(Arc::new(Readiness::of(ports.map(|port| Ok((port.number, port.io.readiness()?))))?))
             }
         };
         Ok(Driver::of(node, first, further, readiness, loopback))
@@ -135,7 +135,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         node: N,
         first: DriverPort<I>,
         mut further: Vec<DriverPort<I>>,
-        readiness: Option<Readiness>,
+        readiness: Option<Arc<Readiness>>,
         loopback: Option<usize>,
     ) -> Driver<N, I> {
         further.insert(0, first);
@@ -185,7 +185,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         }
         self.ports.retain(|port| port.number != number);
         self.latest = 0;
-        self.readiness.iter_mut().for_each(|readiness| readiness.remove(number));
+        self.readiness.iter().for_each(|readiness| readiness.remove(number));
         self.refresh();
         true
     }
@@ -204,11 +204,11 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         nothing
     }
 
-    /// A descriptor that is readable when a frame has come in, at whichever port.
-    pub fn readiness(&self) -> io::Result<OwnedFd> {
+    /// The descriptors that are readable when a frame has come in.
+    pub(crate) fn readiness(&self) -> io::Result<Arc<Readiness>> {
         match &self.readiness {
-            None => self.ports[0].io.readiness(),
-            Some(readiness) => readiness.try_clone(),
+            None => Readiness::of(self.ports.iter().map(|port| Ok((port.number, port.io.readiness()?)))).map(Arc::new),
+            Some(readiness) => Ok(Arc::clone(readiness)),
         }
     }
 
@@ -392,14 +392,20 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
 
     /// Sleeps until there may be something to do.
     fn sleep(&mut self) -> Result<(), DriverError> {
-        let (_, further) = self.ports.split_at_mut(1);
-        let nothing = further.iter_mut().all(|port| port.io.prepare_sleep());
-        match self.nap() {
-            Duration::ZERO => Ok(()),
-            _ if !nothing => Ok(()),
-            nap => {
+        let nap = self.nap();
+        match &self.readiness {
+            _ if nap.is_zero() => Ok(()),
+            None => {
                 let DriverPort { number, io, .. } = &mut self.ports[0];
-                io.wait(nap, self.readiness.as_ref().map(|fd| fd.as_fd())).map_err(failed(*number))
+                io.wait(nap, None).map_err(failed(*number))
+            }
+            Some(readiness) => {
+                if self.ports.iter_mut().all(|port| port.io.prepare_sleep()) {
+                    let mut fds: Vec<_> = readiness.poll_fds().collect();
+                    // Interrupted: whoever calls this looks at everything anyway.
+                    let _ = poll(&mut fds, Timespec::try_from(nap).ok().as_ref());
+                }
+                Ok(())
             }
         }
     }

@@ -11,7 +11,7 @@ mod watch;
 mod work;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -34,7 +34,7 @@ use completions::Completions;
 use work::Work;
 
 use crate::api::events::Events;
-use crate::driver::{Driver, DriverError};
+use crate::driver::{Driver, DriverError, Readiness};
 use crate::failover::list::Control;
 use crate::io::PacketIo;
 use crate::wake::Wake;
@@ -64,8 +64,8 @@ pub(crate) struct Engine {
     doorbells: Doorbells,
     /// Wakes the engine's own thread.
     wake: Wake,
-    /// The backend's sign that a frame has come in.
-    readiness: OwnedFd,
+    /// The backends' signs that a frame has come in.
+    readiness: Arc<Readiness>,
     /// Programs that sleep until a completion comes: then the engine's own thread must run.
     sleeping_programs: Arc<AtomicU32>,
     stop: AtomicBool,
@@ -239,7 +239,8 @@ impl Engine {
 
     /// The descriptors that it holds.
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
-        let mut all = vec![self.wake.as_fd().as_raw_fd(), self.readiness.as_raw_fd()];
+        let mut all = vec![self.wake.as_fd().as_raw_fd()];
+        all.extend(self.readiness.descriptors());
         all.extend(self.control().driver.ios().flat_map(|io| io.descriptors()));
         all
     }

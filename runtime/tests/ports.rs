@@ -102,8 +102,6 @@ fn a_nic_sends_and_receives_by_all_its_ports() {
         hosts[1].buffer.read_at(0, &mut got);
         assert!(got.iter().all(|&b| b == byte), "port {number}");
     }
-    // What the second port waits for wakes the loop, too.
-    assert!(hosts[1].driver.readiness().is_ok());
 }
 
 /// Sends what comes in at one port out at the other.

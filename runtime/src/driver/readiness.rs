@@ -1,41 +1,74 @@
-//! One descriptor for the frames of several ports.
+//! The descriptors that show the frames of a driver's ports.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags};
 
-/// Is readable when a frame has come in at one of its ports.
-pub(super) struct Readiness {
-    set: OwnedFd,
-    /// By the port's number. The set knows them by these descriptors, and keeps what they stand for open elsewhere until they are removed.
-    members: Vec<(usize, OwnedFd)>,
+/// Descriptors, each readable when a frame has come in at its port.
+///
+/// A list for poll(2), and no epoll set: in a set the kernel has somebody to call for every frame that comes in, whether anybody sleeps or not.
+/// Over AF_XDP that took a tenth of the rate of a connection whose NIC has a second port.
+#[derive(Debug)]
+pub(crate) struct Readiness(Vec<Member>);
+
+#[derive(Debug)]
+struct Member {
+    /// The port's number.
+    port: usize,
+    fd: OwnedFd,
+    /// The port is gone: its descriptor may be readable for ever.
+    gone: AtomicBool,
 }
 
 impl Readiness {
-    pub(super) fn of(members: Vec<(usize, OwnedFd)>) -> io::Result<Readiness> {
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for (number, fd) in &members {
-            epoll::add(&set, fd, epoll::EventData::new_u64(*number as u64), epoll::EventFlags::IN)?;
-        }
-        Ok(Readiness { set, members })
+    pub(super) fn of(members: impl IntoIterator<Item = io::Result<(usize, OwnedFd)>>) -> io::Result<Readiness> {
+        let member = |member: io::Result<(usize, OwnedFd)>| {
+            member.map(|(port, fd)| Member { port, fd, gone: AtomicBool::new(false) })
+        };
+        members.into_iter().map(member).collect::<io::Result<_>>().map(Readiness)
     }
 
-    /// Nobody waits for a port any more.
-    pub(super) fn remove(&mut self, number: usize) {
-        for (_, fd) in self.members.extract_if(.., |(member, _)| *member == number) {
-            // It is there.
-            let _ = epoll::delete(&self.set, &fd);
-        }
+    /// Nobody waits for a port any more, from the next sleep on.
+    pub(super) fn remove(&self, port: usize) {
+        self.0
+            .iter()
+            .filter(|member| member.port == port)
+            .for_each(|member| member.gone.store(true, Ordering::Release));
     }
 
-    pub(super) fn try_clone(&self) -> io::Result<OwnedFd> {
-        self.set.try_clone()
+    /// What to sleep on.
+    pub(crate) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let there = self.0.iter().filter(|member| !member.gone.load(Ordering::Acquire));
+        there.map(|member| PollFd::new(&member.fd, PollFlags::IN))
+    }
+
+    /// All of them.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        self.0.iter().map(|member| member.fd.as_raw_fd())
     }
 }
 
-impl AsFd for Readiness {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.set.as_fd()
+#[cfg(test)]
+mod tests {
+    use rustix::event::{Timespec, poll};
+    use rustix::pipe::pipe;
+
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_gone_wakes_nobody() {
+        let ((a, _a), (b, to_b)) = (pipe().unwrap(), pipe().unwrap());
+        let readiness = Readiness::of([Ok((1, a)), Ok((2, b))]).unwrap();
+        let shown = || {
+            let mut fds: Vec<_> = readiness.poll_fds().collect();
+            poll(&mut fds, Some(&Timespec::default())).unwrap()
+        };
+        assert_eq!(shown(), 0);
+        rustix::io::write(&to_b, &[1]).unwrap();
+        assert_eq!(shown(), 1);
+        readiness.remove(2);
+        assert_eq!((shown(), readiness.descriptors().count()), (0, 2));
     }
 }

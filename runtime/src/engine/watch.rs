@@ -210,11 +210,12 @@ impl Engine {
             return;
         }
         let limit = Timespec::try_from(limit).ok();
-        let mut fds = [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&self.readiness, PollFlags::IN)];
-        let frames = frames && self.failure.get().is_none();
-        let fds = if frames { &mut fds[..] } else { &mut fds[..1] };
+        let mut fds = vec![PollFd::new(&self.wake, PollFlags::IN)];
+        if frames && self.failure.get().is_none() {
+            fds.extend(self.readiness.poll_fds());
+        }
         // Interrupted, or it makes no difference: whoever calls this looks for work anyway.
-        let _ = poll(fds, limit.as_ref());
+        let _ = poll(&mut fds, limit.as_ref());
         self.takeover.slept(&self.wake);
     }
 }
