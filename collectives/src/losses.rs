@@ -144,6 +144,11 @@ impl FromStr for LossLog {
     }
 }
 
+/// Bytes of ranges.
+pub(crate) fn bytes_of(ranges: &[Range<u32>]) -> u64 {
+    ranges.iter().map(|range| u64::from(range.end - range.start)).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,6 @@
 mod error;
 mod running;
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -451,9 +450,4 @@ impl Member {
         self.state = State::Idle;
         Outcome { elapsed, since_call, received, expected, budget: self.budget, losses }
     }
-}
-
-/// Bytes of ranges.
-fn bytes_of(ranges: &[Range<u32>]) -> u64 {
-    ranges.iter().map(|range| u64::from(range.end - range.start)).sum()
 }

@@ -135,6 +135,8 @@ const CORPUS: &[Row] = &[
     ("sdr_nack_loss.pcap", 0, 21, 0, 0, 0, 0),
     ("sdr_sr_loss.pcap", 0, 14, 0, 0, 0, 0),
     ("sdr_stream_loss.pcap", 0, 18, 0, 0, 0, 0),
+    ("softnic_igb_read_mtu1024_ipv6.pcap", 0, 4, 12, 12, 0, 0),
+    ("softnic_igb_write_mtu4096.pcap", 0, 12, 2, 0, 0, 0),
     ("sr_read_loss.pcap", 0, 7, 22, 21, 0, 0),
     ("sr_write_loss.pcap", 0, 22, 4, 0, 0, 0),
     ("uc_send_mtu1024.pcap", 0, 13, 0, 0, 0, 0),

@@ -1,6 +1,7 @@
 //! Messages of a transport of best effort: receives with deadlines and bitmaps, and what came of each message.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,8 +54,9 @@ pub(crate) struct Messages {
     bitmaps: Arc<Buffer>,
     key: u32,
     slots: u64,
-    /// Room for one bitmap.
+    /// Room for one bitmap, and for the ranges that one message lacks.
     bits: Vec<u8>,
+    lacking: Vec<Range<u32>>,
     posted_at: VecDeque<u64>,
     /// Receives, or READs.
     posted: u64,
@@ -74,8 +76,8 @@ impl Messages {
         let bitmaps = Buffer::new(address(bytes), bytes as usize);
         let key = register(&bitmaps)?;
         let bits = vec![0; bounds.bitmap() as usize];
-        let (posted_at, slots) = (VecDeque::new(), slots.into());
-        Ok(Messages { bounds, bitmaps, key, slots, bits, posted_at, posted: 0, ended: 0 })
+        let (lacking, posted_at, slots) = (Vec::new(), VecDeque::new(), slots.into());
+        Ok(Messages { bounds, bitmaps, key, slots, bits, lacking, posted_at, posted: 0, ended: 0 })
     }
 
     /// Whether another message has a bitmap.
@@ -129,16 +131,20 @@ impl Messages {
     }
 
     /// The ranges of a message for which `bits` has no bit.
-    fn ranges(&self) -> impl Iterator<Item = std::ops::Range<u32>> + '_ {
+    fn ranges(&self) -> impl Iterator<Item = Range<u32>> + '_ {
         missing_ranges(&self.bits, self.bounds.size, self.bounds.stride, self.bounds.mtu)
     }
 
     /// How many these are when those that touch are one.
-    fn whole_ranges(&self) -> u64 {
-        let mut ranges: Vec<_> = self.ranges().collect();
+    fn whole_ranges(&mut self) -> u64 {
+        let mut ranges = std::mem::take(&mut self.lacking);
+        ranges.clear();
+        ranges.extend(self.ranges());
         ranges.sort_unstable_by_key(|range| range.start);
         let touching = ranges.windows(2).filter(|pair| pair[0].end == pair[1].start).count();
-        (ranges.len() - touching) as u64
+        let whole = (ranges.len() - touching) as u64;
+        self.lacking = ranges;
+        whole
     }
 
     /// Whether the bytes of message `number` that came, by its bitmap, are those that were sent, and as many as its completion says. The

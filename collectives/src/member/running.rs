@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use softnic_wire::Instant;
 
-use super::{MemberError, bytes_of};
+use super::error::MemberError;
 use crate::call::{Algorithm, Call, Element, Operation, Reduction};
 use crate::element::reduce;
 use crate::fabric::{Fabric, Region};
-use crate::losses::{Loss, tidy};
+use crate::losses::{Loss, bytes_of, tidy};
 use crate::plan::{Act, Plan, Step};
 use crate::timeouts::Budget;
 

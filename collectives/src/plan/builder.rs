@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Act, Plan, Step};
+use super::steps::{Act, Plan, Step};
 use crate::call::Call;
 
 /// The most bytes of a message: a whole number of packets, well below what a transport carries.
