@@ -52,21 +52,22 @@ impl Readiness {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Write, pipe};
+
     use rustix::event::{Timespec, poll};
-    use rustix::pipe::pipe;
 
     use super::*;
 
     #[test]
     fn a_port_that_is_gone_wakes_nobody() {
-        let ((a, _a), (b, to_b)) = (pipe().unwrap(), pipe().unwrap());
-        let readiness = Readiness::of([Ok((1, a)), Ok((2, b))]).unwrap();
+        let ((a, _a), (b, mut to_b)) = (pipe().unwrap(), pipe().unwrap());
+        let readiness = Readiness::of([Ok((1, a.into())), Ok((2, b.into()))]).unwrap();
         let shown = || {
             let mut fds: Vec<_> = readiness.poll_fds().collect();
             poll(&mut fds, Some(&Timespec::default())).unwrap()
         };
         assert_eq!(shown(), 0);
-        rustix::io::write(&to_b, &[1]).unwrap();
+        to_b.write_all(&[1]).unwrap();
         assert_eq!(shown(), 1);
         readiness.remove(2);
         assert_eq!((shown(), readiness.descriptors().count()), (0, 2));

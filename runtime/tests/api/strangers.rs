@@ -26,8 +26,6 @@ const PORT: u16 = 7174;
 /// The one station on the other end of the wire, whoever it says that it is.
 const STATION: MacAddr = MacAddr([2, 0, 0, 0, 0, 99]);
 const ARP_TARGET: std::ops::Range<usize> = 38..42;
-/// And that of who asks.
-const ARP_SENDER: std::ops::Range<usize> = 28..32;
 
 /// The far end of the wire that a NIC is on: frames as they are.
 struct Wire {
@@ -107,8 +105,8 @@ impl Wire {
             let link = ethernet::Packet::new_checked(frame).unwrap();
             if u16::from_be_bytes([frame[12], frame[13]]) == 0x0806 {
                 let target: [u8; 4] = frame[ARP_TARGET].try_into().unwrap();
-                // The port announces its own address.
-                if frame[ARP_SENDER] == target {
+                // The port probes its own address, and announces it.
+                if IpAddr::from(target) == SERVER {
                     continue;
                 }
                 return Seen::Question(target.into());
