@@ -195,7 +195,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         self.ports.iter().map(|port| &port.io)
     }
 
-    /// From now on a frame that comes in, at whichever port, is shown by [`Driver::readiness`]; `false` when one is there already.
+    /// From now on a frame that comes in, at whichever port, is shown by the descriptors of the backends; `false` when one is there already.
     pub fn prepare_sleep(&mut self) -> bool {
         let mut nothing = true;
         for port in &mut self.ports {
