@@ -9,7 +9,6 @@ use rustix::event::{PollFd, PollFlags};
 /// Descriptors, each readable when a frame has come in at its port.
 ///
 /// A list for poll(2), and no epoll set: in a set the kernel has somebody to call for every frame that comes in, whether anybody sleeps or not.
-/// Over AF_XDP that took a tenth of the rate of a connection whose NIC has a second port.
 #[derive(Debug)]
 pub(crate) struct Readiness(Vec<Member>);
 
