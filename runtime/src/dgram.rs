@@ -4,18 +4,17 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use rustix::event::PollFlags;
 use rustix::io::Errno;
 use softnic_wire::TxFrame;
 
-use crate::io::{MAX_FRAME, PacketIo, sleep_on};
+use crate::io::{MAX_FRAME, PacketIo, sleep_until_readable};
 
 /// How often a frame is offered again that the peer's socket had no room for. poll(2) says nothing about that room: our socket
 /// is not connected, because the peer's may come later, and come again.
@@ -181,17 +180,17 @@ impl PacketIo for Dgram {
         }
     }
 
-    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         let timeout = if self.held.is_some() { timeout.min(RETRY) } else { timeout };
-        sleep_on(self.socket.as_fd(), PollFlags::IN, timeout, also)
+        sleep_until_readable(&self.socket, timeout)
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
         vec![self.socket.as_fd().as_raw_fd()]
     }
 
-    fn readiness(&self) -> io::Result<OwnedFd> {
-        self.socket.as_fd().try_clone_to_owned()
+    fn readiness(&self) -> io::Result<Vec<OwnedFd>> {
+        Ok(vec![self.socket.as_fd().try_clone_to_owned()?])
     }
 
     /// Those for which the peer's socket was not there, and of those that came, the ones too long to take.

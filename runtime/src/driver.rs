@@ -12,12 +12,11 @@ use std::time::{Duration, SystemTime};
 pub(crate) use readiness::Readiness;
 pub(crate) use recorder::Watch;
 use recorder::{Recorder, Shown};
-use rustix::event::{Timespec, poll};
 use softnic_nic::Nic;
 use softnic_pcaps::{LinkType, PcapWriter};
 use softnic_wire::{Error, Instant, MacAddr, Node, TxFrame};
 
-use crate::io::{MAX_FRAME, PacketIo};
+use crate::io::{MAX_FRAME, PacketIo, sleep_on};
 use crate::neighbours::NeighbourError;
 use crate::stack::Stack;
 
@@ -123,10 +122,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     ) -> io::Result<Driver<N, I>> {
         let readiness = match further.is_empty() {
             true => None,
-            false => {
-                let ports = [&first].into_iter().chain(&further);
-                Some(Arc::new(Readiness::of(ports.map(|port| Ok((port.number, port.io.readiness()?))))?))
-            }
+            false => Some(Arc::new(readiness_of([&first].into_iter().chain(&further))?)),
         };
         Ok(Driver::of(node, first, further, readiness, loopback))
     }
@@ -207,7 +203,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     /// The descriptors that are readable when a frame has come in.
     pub(crate) fn readiness(&self) -> io::Result<Arc<Readiness>> {
         match &self.readiness {
-            None => Readiness::of(self.ports.iter().map(|port| Ok((port.number, port.io.readiness()?)))).map(Arc::new),
+            None => readiness_of(&self.ports).map(Arc::new),
             Some(readiness) => Ok(Arc::clone(readiness)),
         }
     }
@@ -397,13 +393,12 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             _ if nap.is_zero() => Ok(()),
             None => {
                 let DriverPort { number, io, .. } = &mut self.ports[0];
-                io.wait(nap, None).map_err(failed(*number))
+                io.wait(nap).map_err(failed(*number))
             }
             Some(readiness) => {
                 if self.ports.iter_mut().all(|port| port.io.prepare_sleep()) {
-                    let mut fds: Vec<_> = readiness.poll_fds().collect();
-                    // Interrupted: whoever calls this looks at everything anyway.
-                    let _ = poll(&mut fds, Timespec::try_from(nap).ok().as_ref());
+                    // Whatever it says, whoever calls this looks at everything anyway.
+                    let _ = sleep_on(readiness.poll_fds(), nap);
                 }
                 Ok(())
             }
@@ -548,6 +543,12 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
 }
 
 /// The error of a port.
+/// What shows the frames of ports.
+fn readiness_of<'a, I: PacketIo + 'a>(ports: impl IntoIterator<Item = &'a DriverPort<I>>) -> io::Result<Readiness> {
+    let each = ports.into_iter().map(|port| Ok((port.number, port.io.readiness()?)));
+    each.collect::<io::Result<Vec<_>>>().map(Readiness::of)
+}
+
 fn failed(port: usize) -> impl FnOnce(io::Error) -> DriverError {
     move |error| DriverError::Io { port, error }
 }

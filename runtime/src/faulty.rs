@@ -1,7 +1,7 @@
 //! A wire with faults on it: what is sent and what is received passes an emulated link, each direction its own.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::time::Duration;
 
 use softnic_fault_injector::{Direction, EmulatedLink, Offered, Spec, SpecError};
@@ -124,14 +124,14 @@ impl<I: PacketIo> PacketIo for Faulty<I> {
         Ok(sent)
     }
 
-    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         match self.due_in().map_or(timeout, |due| due.min(timeout)) {
             Duration::ZERO => Ok(()),
-            timeout => self.inner.wait(timeout, also),
+            timeout => self.inner.wait(timeout),
         }
     }
 
-    fn readiness(&self) -> io::Result<OwnedFd> {
+    fn readiness(&self) -> io::Result<Vec<OwnedFd>> {
         self.inner.readiness()
     }
 

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::{self, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use smallvec::SmallVec;
 use softnic_wire::{Error, Layout, MacAddr, TxFrame};
 
 /// The longest frame that backends carry: path MTU 4096 with every header, and room for tags.
@@ -35,15 +36,15 @@ pub trait PacketIo {
     /// To be called regularly even when there is nothing to send: a backend may have kept what the system had no room for.
     fn transmit(&mut self, limit: usize, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> io::Result<usize>;
 
-    /// Sleeps until a frame has come in, or there is room to send that was missing, or `timeout` has passed, or `also` can be
-    /// read from (an eventfd, say). It may return early: whoever calls it looks again.
-    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()>;
+    /// Sleeps until a frame has come in, or there is room to send that was missing, or `timeout` has passed. It may return early:
+    /// whoever calls it looks again.
+    fn wait(&mut self, timeout: Duration) -> io::Result<()>;
 
-    /// A descriptor that can be read from when a frame has come in, for a thread that sleeps without holding the backend. It calls
-    /// [`PacketIo::prepare_sleep`] before.
-    fn readiness(&self) -> io::Result<OwnedFd>;
+    /// Descriptors of which one can be read from when a frame has come in, for a thread that sleeps without holding the backend. It
+    /// calls [`PacketIo::prepare_sleep`] before.
+    fn readiness(&self) -> io::Result<Vec<OwnedFd>>;
 
-    /// From now on a frame that comes in is shown by the descriptor; `false` when one is there already.
+    /// From now on a frame that comes in is shown by a descriptor; `false` when one is there already.
     fn prepare_sleep(&mut self) -> bool {
         true
     }
@@ -107,11 +108,11 @@ impl<T: PacketIo + ?Sized> PacketIo for Box<T> {
         (**self).transmit(limit, next)
     }
 
-    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        (**self).wait(timeout, also)
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        (**self).wait(timeout)
     }
 
-    fn readiness(&self) -> io::Result<OwnedFd> {
+    fn readiness(&self) -> io::Result<Vec<OwnedFd>> {
         (**self).readiness()
     }
 
@@ -148,22 +149,21 @@ impl<T: PacketIo + ?Sized> PacketIo for Box<T> {
     }
 }
 
-/// Sleeps until `socket` has what `flags` ask for, or `also` can be read from, or `timeout` has passed.
-pub(crate) fn sleep_on(
-    socket: BorrowedFd<'_>,
-    flags: PollFlags,
-    timeout: Duration,
-    also: Option<BorrowedFd<'_>>,
-) -> io::Result<()> {
+/// What a thread sleeps on. More than a NIC usually has queues cost an allocation.
+pub(crate) type PollFds<'a> = SmallVec<[PollFd<'a>; 16]>;
+
+/// Sleeps until one of them has what it asks for, or `timeout` has passed.
+pub(crate) fn sleep_on<'a>(fds: impl IntoIterator<Item = PollFd<'a>>, timeout: Duration) -> io::Result<PollFds<'a>> {
+    // No list for poll(2) is made in memory of its own: a thread may sleep between any two packets.
+    let mut fds: PollFds<'a> = fds.into_iter().collect();
     // Longer than the system can say is as good as for ever.
-    let timeout = Timespec::try_from(timeout).ok();
-    let mine = PollFd::from_borrowed_fd(socket, flags);
-    let woken = match also {
-        Some(also) => event::poll(&mut [mine, PollFd::from_borrowed_fd(also, PollFlags::IN)], timeout.as_ref()),
-        None => event::poll(&mut [mine], timeout.as_ref()),
-    };
-    match woken {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
+    match event::poll(&mut fds, Timespec::try_from(timeout).ok().as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(fds),
         Err(e) => Err(e.into()),
     }
+}
+
+/// Sleeps until there is something to read, or `timeout` has passed.
+pub(crate) fn sleep_until_readable(fd: impl AsFd, timeout: Duration) -> io::Result<()> {
+    sleep_on([PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)], timeout).map(drop)
 }

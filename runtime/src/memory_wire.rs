@@ -4,17 +4,16 @@
 //! is written where it is read; nothing is copied in between.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::event::PollFlags;
 use softnic_nic::transports::prefetch_to_write;
 use softnic_sync::ring::{Consumer, Producer, ring};
 use softnic_wire::TxFrame;
 
-use crate::io::{MAX_FRAME, PacketIo, sleep_on};
+use crate::io::{MAX_FRAME, PacketIo, sleep_until_readable};
 use crate::wake::Wake;
 
 /// Frames that one direction of the wire holds; an end that sends more has to wait. Long ones stay in the second-level cache; with fewer, the
@@ -202,9 +201,9 @@ impl PacketIo for MemoryWire {
         Ok(sent)
     }
 
-    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         match self.prepare_sleep() {
-            true => sleep_on(self.mine.wake.as_fd(), PollFlags::IN, timeout, also),
+            true => sleep_until_readable(&self.mine.wake, timeout),
             false => Ok(()),
         }
     }
@@ -218,8 +217,8 @@ impl PacketIo for MemoryWire {
         vec![self.mine.wake.as_fd().as_raw_fd()]
     }
 
-    fn readiness(&self) -> io::Result<OwnedFd> {
-        self.mine.wake.as_fd().try_clone_to_owned()
+    fn readiness(&self) -> io::Result<Vec<OwnedFd>> {
+        Ok(vec![self.mine.wake.as_fd().try_clone_to_owned()?])
     }
 
     fn lost(&self) -> u64 {

@@ -152,7 +152,8 @@ impl Port {
 
     /// Descriptors that can be read from when frames have come in.
     pub(crate) fn readiness(&self) -> io::Result<Vec<OwnedFd>> {
-        self.queues.iter().map(AfXdp::readiness).collect()
+        let each: Vec<_> = self.queues.iter().map(AfXdp::readiness).collect::<io::Result<_>>()?;
+        Ok(each.into_iter().flatten().collect())
     }
 
     /// Frames that the kernel dropped.

@@ -20,13 +20,13 @@ mod trust;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFlags, Timespec, epoll};
+use rustix::event::{Timespec, epoll};
 use softnic_nic::sharing::{Addressee, Process, addressee};
 use softnic_wire::{Layout, TxFrame};
 
@@ -41,7 +41,7 @@ use outlet::{Outlet, Put};
 use ring::IN_FRONT;
 
 use crate::background::Background;
-use crate::io::{MAX_FRAME, PacketIo, TakeLocated, sleep_on};
+use crate::io::{MAX_FRAME, PacketIo, TakeLocated, sleep_until_readable};
 use crate::memory_wire::{Incoming, Outgoing, direction};
 
 /// How long the ring of a process may be full before frames for it are lost: longer than a live process waits for a core. Others wait as long,
@@ -438,16 +438,16 @@ impl PacketIo for Shm {
         Ok(sent)
     }
 
-    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         let timeout = self.due_in().map_or(timeout, |due| due.min(timeout));
         match self.prepare_sleep() {
-            true => sleep_on(self.woken.as_fd(), PollFlags::IN, timeout, also),
+            true => sleep_until_readable(&self.woken, timeout),
             false => Ok(()),
         }
     }
 
-    fn readiness(&self) -> io::Result<OwnedFd> {
-        self.woken.try_clone()
+    fn readiness(&self) -> io::Result<Vec<OwnedFd>> {
+        Ok(vec![self.woken.try_clone()?])
     }
 
     fn prepare_sleep(&mut self) -> bool {

@@ -4,11 +4,11 @@
 //! of a queue pair's number say whose it is. Frames to a multicast group are for all.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{PollFlags, epoll};
+use rustix::event::{PollFd, PollFlags};
 use softnic_nic::{Owner, negotiated_qp};
 use softnic_wire::{Error, Layout, Qpn, TxFrame, bth};
 
@@ -30,8 +30,8 @@ pub(crate) struct Steering {
     outgoing: Vec<Option<Outgoing>>,
     /// Ours, and those of the others.
     wakes: Vec<Arc<Wake>>,
-    /// The backend's descriptor and that of our wake, as one.
-    both: OwnedFd,
+    /// The backend's descriptors.
+    shown: Vec<OwnedFd>,
     /// The engines that frames were handed over to in this batch, a bit each.
     touched: Vec<u64>,
     lost: u64,
@@ -56,13 +56,9 @@ impl Steering {
         }
         let rings = incoming.into_iter().zip(outgoing);
         let joined = ios.into_iter().zip(rings).enumerate().map(|(i, (inner, (incoming, outgoing)))| {
-            let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            for fd in [inner.readiness()?, wakes[i].as_fd().try_clone_to_owned()?] {
-                // The set keeps to what the descriptor stands for, which its owner has open as long as we live.
-                epoll::add(&both, &fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-            }
+            let shown = inner.readiness()?;
             let (index, wakes, touched) = (i as u32, wakes.clone(), vec![0; n.div_ceil(64)]);
-            let steering = Steering { inner, index, bits, incoming, outgoing, wakes, both, touched, lost: 0 };
+            let steering = Steering { inner, index, bits, incoming, outgoing, wakes, shown, touched, lost: 0 };
             Ok(Box::new(steering) as Io)
         });
         joined.collect()
@@ -132,15 +128,20 @@ impl PacketIo for Steering {
         self.inner.transmit(limit, next)
     }
 
-    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         match self.prepare_sleep() {
-            true => sleep_on(self.both.as_fd(), PollFlags::IN, timeout, also),
+            true => {
+                let wake = PollFd::new(&*self.wakes[self.index as usize], PollFlags::IN);
+                sleep_on(self.shown.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).chain([wake]), timeout).map(drop)
+            }
             false => Ok(()),
         }
     }
 
-    fn readiness(&self) -> io::Result<OwnedFd> {
-        self.both.try_clone()
+    fn readiness(&self) -> io::Result<Vec<OwnedFd>> {
+        let mut shown = self.inner.readiness()?;
+        shown.push(self.wakes[self.index as usize].as_fd().try_clone_to_owned()?);
+        Ok(shown)
     }
 
     fn prepare_sleep(&mut self) -> bool {
@@ -151,7 +152,8 @@ impl PacketIo for Steering {
 
     fn descriptors(&self) -> Vec<RawFd> {
         let mut all = self.inner.descriptors();
-        all.extend([self.both.as_raw_fd(), self.wakes[self.index as usize].as_fd().as_raw_fd()]);
+        all.extend(self.shown.iter().map(AsRawFd::as_raw_fd));
+        all.push(self.wakes[self.index as usize].as_fd().as_raw_fd());
         all
     }
 
@@ -264,7 +266,7 @@ mod tests {
         assert!(engines[64].prepare_sleep());
         peers[3].transmit(1, &mut |tx| tx.put_frame(&frame).is_ok()).unwrap();
         assert!(received(&mut engines[3]).is_empty());
-        engines[64].wait(Duration::from_secs(60), None).unwrap();
+        engines[64].wait(Duration::from_secs(60)).unwrap();
         assert_eq!(received(&mut engines[64]), [frame]);
     }
 

@@ -1,11 +1,10 @@
 //! One queue of a device as a packet IO backend.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::PollFlags;
 use softnic_nic::transports::prefetch;
 use softnic_wire::TxFrame;
 
@@ -19,7 +18,7 @@ use super::rings::{CompletionRing, FillRing, Piece, RxRing, TxRing};
 use super::socket::{Kick, Socket};
 use super::umem::{CHUNK, Chunk, Umem};
 use super::{CopyMode, FEW_RX_CHUNKS, Options, Statistics, drivers, enough_for};
-use crate::io::{MAX_FRAME, PacketIo, sleep_on};
+use crate::io::{MAX_FRAME, PacketIo, sleep_until_readable};
 
 /// Bytes that the kernel leaves free before a frame in its chunk.
 const HEADROOM: usize = 256;
@@ -441,14 +440,14 @@ impl PacketIo for AfXdp {
         Ok(sent)
     }
 
-    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         let stuck = self.starved || self.tx.pending() > 0;
         let timeout = if stuck { timeout.min(RETRY) } else { timeout };
-        sleep_on(self.socket.as_fd(), PollFlags::IN, timeout, also)
+        sleep_until_readable(&self.socket, timeout)
     }
 
-    fn readiness(&self) -> io::Result<OwnedFd> {
-        self.socket.as_fd().try_clone_to_owned()
+    fn readiness(&self) -> io::Result<Vec<OwnedFd>> {
+        Ok(vec![self.socket.as_fd().try_clone_to_owned()?])
     }
 
     fn descriptors(&self) -> Vec<RawFd> {

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use rustix::event::PollFlags;
 use softnic_nic::transports::{Completion, CqId, Status, WcOpcode};
 use softnic_nic::{CqError, Notify, Sink};
 use softnic_sync::cq_arm::CqArm;
@@ -18,7 +17,7 @@ use super::completion_channel::{ChannelEnd, CompletionChannel};
 use super::context::{Context, Inner};
 use super::cq_shared::{CqShared, OwnEvents};
 use crate::engine::{Core, CqOut, Engine};
-use crate::io::sleep_on;
+use crate::io::sleep_until_readable;
 use crate::wake::Wake;
 
 /// A completion queue. It lives as long as a queue pair completes to it.
@@ -352,7 +351,7 @@ impl CompletionQueue {
             true => Ok(()),
             false => {
                 let _running = self.0.context.programs_sleep();
-                sleep_on(wake.as_fd(), PollFlags::IN, timeout, None)
+                sleep_until_readable(wake, timeout)
             }
         };
         // A completion that nobody waits for any more must not count as one that raised an event.

@@ -499,7 +499,7 @@ fn record(driver: &mut Driver<DualNic, Io>, path: &Path, index: usize) -> Result
 mod tests {
     use super::*;
     use crate::MemoryWire;
-    use std::os::fd::{BorrowedFd, OwnedFd};
+    use std::os::fd::OwnedFd;
     use std::time::Duration;
 
     use softnic_nic::QpKind;
@@ -523,11 +523,11 @@ mod tests {
             self.0.transmit(limit, next)
         }
 
-        fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
-            self.0.wait(timeout, also)
+        fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+            self.0.wait(timeout)
         }
 
-        fn readiness(&self) -> io::Result<OwnedFd> {
+        fn readiness(&self) -> io::Result<Vec<OwnedFd>> {
             self.0.readiness()
         }
 

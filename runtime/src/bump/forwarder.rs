@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Clock, SystemTime};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use softnic_fault_injector::Direction;
 use softnic_pcaps::{LinkType, PcapWriter, Timestamp};
 use softnic_wire::Instant;
@@ -16,7 +16,7 @@ use super::counters::Counters;
 use super::lane::Lane;
 use super::{BumpError, Faults, Options, Shared, Summary};
 use crate::capture_file;
-use crate::io::PacketIo;
+use crate::io::{PacketIo, sleep_on};
 use crate::port::{HEADERS, Port, RETRY, Rest, WAKE_EARLY};
 
 /// Frames moved before the other direction has its turn.
@@ -211,10 +211,10 @@ impl Forwarder {
     }
 
     fn sleep(&mut self, limit: Duration) {
-        let mut fds: Vec<_> = self.readiness.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        // Interrupted or not: whoever calls this looks at everything. A socket whose interface is gone is ready at once and for ever.
-        let _ = poll(&mut fds, Timespec::try_from(limit).ok().as_ref());
-        let broken = fds.iter().any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL));
+        // Whoever calls this looks at everything. A socket whose interface is gone is ready at once and for ever.
+        let fds = sleep_on(self.readiness.iter().map(|fd| PollFd::new(fd, PollFlags::IN)), limit);
+        let broken =
+            fds.iter().flatten().any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL));
         if broken {
             self.looked = self.start;
             std::thread::sleep(RETRY);

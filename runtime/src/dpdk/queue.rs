@@ -5,14 +5,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::PollFlags;
 use softnic_nic::transports::prefetch;
 use softnic_wire::TxFrame;
 
 use super::device::Dpdk;
 use super::nap::Nap;
 use super::sys::{self, BURST, Frame};
-use crate::io::{PacketIo, sleep_on};
+use crate::io::{PacketIo, sleep_until_readable};
 
 /// Bytes of a frame that are fetched at once.
 const FIRST_LINES: usize = 256;
@@ -142,22 +141,23 @@ impl PacketIo for Queue {
         Ok(sent)
     }
 
-    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         let timeout = if self.waiting.is_empty() { timeout } else { timeout.min(RETRY) };
         if !self.prepare_sleep() {
             return Ok(());
         }
         match &self.sleep {
-            Sleep::Interrupt(fd, _) => sleep_on(fd.as_fd(), PollFlags::IN, timeout, also),
-            Sleep::Nap(nap) => sleep_on(nap.as_fd(), PollFlags::IN, timeout, also),
+            Sleep::Interrupt(fd, _) => sleep_until_readable(fd, timeout),
+            Sleep::Nap(nap) => sleep_until_readable(nap, timeout),
         }
     }
 
-    fn readiness(&self) -> io::Result<OwnedFd> {
+    fn readiness(&self) -> io::Result<Vec<OwnedFd>> {
         match &self.sleep {
             Sleep::Interrupt(fd, _) => fd.try_clone(),
             Sleep::Nap(nap) => nap.as_fd().try_clone_to_owned(),
         }
+        .map(|fd| vec![fd])
     }
 
     fn prepare_sleep(&mut self) -> bool {

@@ -4,12 +4,12 @@
 //! but where that thread sleeps and is woken: it looks at one ring in memory. What the kernel sends waits in the tap while its ring is full.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFlags, epoll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use softnic_wire::{Error, TxFrame};
 
@@ -49,8 +49,8 @@ struct Kernel {
     frames: Incoming,
     /// Wakes whoever sleeps on the queue.
     wake: Arc<Wake>,
-    /// The queue's descriptor and that of the wake, as one.
-    both: OwnedFd,
+    /// The queue's descriptors and that of the wake.
+    shown: Vec<OwnedFd>,
     lost: Arc<AtomicU64>,
     descriptors: Vec<RawFd>,
 }
@@ -65,12 +65,10 @@ impl Tapped {
         let mut kernel = match ios.first() {
             None => None,
             Some(first) => {
-                let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-                for fd in [first.readiness()?, of_queue.as_fd().try_clone_to_owned()?] {
-                    // The set keeps to what the descriptor stands for, which its owner has open as long as we live.
-                    epoll::add(&both, &fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-                }
-                let mut descriptors = vec![tap.as_raw_fd(), both.as_raw_fd()];
+                let mut shown = first.readiness()?;
+                shown.push(of_queue.as_fd().try_clone_to_owned()?);
+                let mut descriptors = vec![tap.as_raw_fd()];
+                descriptors.extend(shown.iter().map(AsRawFd::as_raw_fd));
                 descriptors.extend([&of_thread, &of_queue].map(|wake| wake.as_fd().as_raw_fd()));
                 let carrier = Carrier::new(line);
                 let carrying = Carrying {
@@ -84,7 +82,7 @@ impl Tapped {
                 };
                 let thread = Background::start("softnic-tap", move |stop| carrying.run(stop))?;
                 descriptors.extend(thread.descriptors());
-                Some(Kernel { _thread: thread, frames, wake: of_queue, both, lost, descriptors })
+                Some(Kernel { _thread: thread, frames, wake: of_queue, shown, lost, descriptors })
             }
         };
         let tapped = |(inner, to_tap)| {
@@ -158,19 +156,19 @@ impl PacketIo for Tapped {
         self.inner.transmit(limit, next)
     }
 
-    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         if !self.prepare_sleep() {
             return Ok(());
         }
         match &self.kernel {
-            Some(kernel) => sleep_on(kernel.both.as_fd(), PollFlags::IN, timeout, also),
-            None => self.inner.wait(timeout, also),
+            Some(kernel) => sleep_on(kernel.shown.iter().map(|fd| PollFd::new(fd, PollFlags::IN)), timeout).map(drop),
+            None => self.inner.wait(timeout),
         }
     }
 
-    fn readiness(&self) -> io::Result<OwnedFd> {
+    fn readiness(&self) -> io::Result<Vec<OwnedFd>> {
         match &self.kernel {
-            Some(kernel) => kernel.both.try_clone(),
+            Some(kernel) => kernel.shown.iter().map(OwnedFd::try_clone).collect(),
             None => self.inner.readiness(),
         }
     }

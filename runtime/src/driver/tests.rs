@@ -1,7 +1,7 @@
 //! Rounds of the loop: what is sent when, and how late a timer is.
 
 use std::net::Ipv4Addr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use softnic_nic::Port;
 use softnic_wire::PathMtu;
@@ -24,11 +24,11 @@ impl PacketIo for Narrow {
         Ok(usize::from(!self.full && next(&mut TxFrame::new(&mut room))))
     }
 
-    fn wait(&mut self, _: Duration, _: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    fn wait(&mut self, _: Duration) -> io::Result<()> {
         Ok(())
     }
 
-    fn readiness(&self) -> io::Result<OwnedFd> {
+    fn readiness(&self) -> io::Result<Vec<OwnedFd>> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
@@ -202,12 +202,12 @@ impl PacketIo for Watched {
         Ok(usize::from(next(&mut TxFrame::new(&mut room))))
     }
 
-    fn wait(&mut self, _: Duration, _: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    fn wait(&mut self, _: Duration) -> io::Result<()> {
         Ok(())
     }
 
-    fn readiness(&self) -> io::Result<OwnedFd> {
-        Ok(std::os::unix::net::UnixDatagram::unbound()?.into())
+    fn readiness(&self) -> io::Result<Vec<OwnedFd>> {
+        Ok(vec![std::os::unix::net::UnixDatagram::unbound()?.into()])
     }
 
     fn lost(&self) -> u64 {

@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use softnic_sync::takeover::Sleep;
 
 use super::priority::Priority;
 use super::{Core, Engine};
+use crate::io::sleep_on;
 use crate::threads::spawn_own;
 
 /// How long nobody may make progress before the watching thread takes over.
@@ -209,13 +210,10 @@ impl Engine {
         if limit.is_zero() {
             return;
         }
-        let limit = Timespec::try_from(limit).ok();
-        let mut fds = vec![PollFd::new(&self.wake, PollFlags::IN)];
-        if frames && self.failure.get().is_none() {
-            fds.extend(self.readiness.poll_fds());
-        }
-        // Interrupted, or it makes no difference: whoever calls this looks for work anyway.
-        let _ = poll(&mut fds, limit.as_ref());
+        let wires = (frames && self.failure.get().is_none()).then(|| self.readiness.poll_fds());
+        let fds = [PollFd::new(&self.wake, PollFlags::IN)].into_iter().chain(wires.into_iter().flatten());
+        // Whatever it says, whoever calls this looks for work anyway.
+        let _ = sleep_on(fds, limit);
         self.takeover.slept(&self.wake);
     }
 }
@@ -239,8 +237,8 @@ mod tests {
 
     /// Whether the engine's own thread was woken.
     fn is_woken(engine: &Engine) -> bool {
-        let mut fds = [PollFd::new(&engine.wake, PollFlags::IN)];
-        poll(&mut fds, Some(&Timespec::default())).unwrap() == 1
+        let woken = sleep_on([PollFd::new(&engine.wake, PollFlags::IN)], Duration::ZERO).unwrap();
+        woken[0].revents().contains(PollFlags::IN)
     }
 
     fn engine() -> (Engine, MemoryWire) {

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Clock};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use softnic_switch::{NextHop, Switch, SwitchConfig};
 use softnic_wire::Instant;
 
@@ -14,6 +14,7 @@ use super::report::Report;
 use super::resolver::Resolver;
 use super::seat::{Seat, Way};
 use super::{Options, SwitchError};
+use crate::io::sleep_on;
 use crate::neighbours::link_local;
 use crate::port::{HEADERS, Port, RETRY, Rest, WAKE_EARLY};
 use crate::random::{Generator, OsRandom};
@@ -222,12 +223,11 @@ impl Worker {
         if self.shared.is_asked() || self.shared.is_stopped() {
             return;
         }
-        let mut fds: Vec<_> = self.readiness.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        fds.push(PollFd::new(&self.shared.wake, PollFlags::IN));
-        // Interrupted or not: whoever calls this looks at everything. A socket whose interface is gone is ready at once and
-        // for ever.
-        let _ = poll(&mut fds, Timespec::try_from(limit).ok().as_ref());
-        let broken = fds.iter().any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL));
+        let ports = self.readiness.iter().map(|fd| PollFd::new(fd, PollFlags::IN));
+        // Whoever calls this looks at everything. A socket whose interface is gone is ready at once and for ever.
+        let fds = sleep_on(ports.chain([PollFd::new(&self.shared.wake, PollFlags::IN)]), limit);
+        let broken =
+            fds.iter().flatten().any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL));
         if broken {
             self.looked = self.start;
             std::thread::sleep(RETRY);

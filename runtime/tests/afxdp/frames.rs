@@ -43,7 +43,7 @@ fn exchange(from: &mut AfXdp, to: &mut AfXdp, count: usize, frame: impl Fn(usize
             true
         })
         .unwrap();
-        to.wait(Duration::from_millis(1), None).unwrap();
+        to.wait(Duration::from_millis(1)).unwrap();
         to.receive(32, &mut |got| {
             assert!(
                 *got == frame(came)[..],
@@ -155,7 +155,7 @@ fn after_a_flood_every_chunk_is_there_still() {
         });
         // What is left of it comes.
         while b.receive(32, &mut |_| ()).unwrap() > 0 || a.transmit(0, &mut |_| false).unwrap() > 0 {
-            b.wait(Duration::from_millis(10), None).unwrap();
+            b.wait(Duration::from_millis(10)).unwrap();
         }
         let lost = a.lost() + b.lost();
         // More than there are chunks on either side, all at once.
@@ -232,14 +232,14 @@ fn a_wait_ends_when_a_frame_comes_or_the_time_is_over() {
     let Some(veth) = Veth::new(1, 1500) else { return };
     let [mut a, mut b] = [0, 1].map(|side| veth.open(side, &Options::default()).remove(0));
     let begin = Instant::now();
-    b.wait(Duration::from_millis(20), None).unwrap();
+    b.wait(Duration::from_millis(20)).unwrap();
     assert!(begin.elapsed() >= Duration::from_millis(19));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(20));
             a.transmit(1, &mut |tx| tx.put_frame(&roce(0, 64, 0)).is_ok()).unwrap();
         });
-        b.wait(LIMIT, None).unwrap();
+        b.wait(LIMIT).unwrap();
     });
     assert_eq!(b.receive(9, &mut |_| ()).unwrap(), 1);
     assert!(begin.elapsed() < LIMIT);
@@ -258,6 +258,6 @@ fn a_device_that_is_down_keeps_frames_until_it_has_no_more_room() {
     let begin = Instant::now();
     while a.transmit(1, &mut |tx| tx.put_frame(&frame).is_ok()).unwrap() == 0 {
         assert!(begin.elapsed() < LIMIT);
-        a.wait(Duration::from_millis(1), None).unwrap();
+        a.wait(Duration::from_millis(1)).unwrap();
     }
 }

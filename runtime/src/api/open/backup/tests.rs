@@ -9,7 +9,7 @@ mod stores;
 mod unprotected;
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -72,11 +72,11 @@ impl PacketIo for Cut {
         }
     }
 
-    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        self.0.wait(timeout, also)
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        self.0.wait(timeout)
     }
 
-    fn readiness(&self) -> io::Result<OwnedFd> {
+    fn readiness(&self) -> io::Result<Vec<OwnedFd>> {
         self.0.readiness()
     }
 
