@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 
+use crate::io::sleep_on;
 use crate::threads::spawn_own;
 use crate::wake::Wake;
 
@@ -30,12 +31,9 @@ impl Stop {
 
     /// As [`Stop::wait`] for several descriptors.
     pub(crate) fn wait_on(&self, fds: &[BorrowedFd<'_>], timeout: Option<Duration>) {
-        // Longer than the system can say is as good as for ever.
-        let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
         let all = fds.iter().copied().chain([self.wake.as_fd()]);
-        let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        // Interrupted: whoever waits looks at everything anyway.
-        let _ = poll(&mut fds, timeout.as_ref());
+        // Whatever it says, whoever waits looks at everything anyway.
+        let _ = sleep_on(all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)), timeout.unwrap_or(Duration::MAX));
     }
 }
 

@@ -8,6 +8,7 @@
 // Some come before those that count, so that pools are as large as they get.
 #define BEFORE 100
 #define COUNTED 200
+#define ROWS 5
 
 // One message.
 static void carry(struct end e[2], struct sdr s[2])
@@ -33,13 +34,18 @@ static void count(struct end e[2], struct sdr s[2])
 {
 	for (int n = 0; n < BEFORE; n++)
 		carry(e, s);
-	unsigned long before = all_allocations;
-	for (int n = 0; n < COUNTED; n++)
-		carry(e, s);
-	unsigned long more = all_allocations - before;
-	// A pool may grow once more, when threads get their turns otherwise than before: not with each message.
-	if (more > COUNTED / 10)
-		FAIL("%lu allocations for %d messages", more, COUNTED);
+	// A pool may grow once more, when threads get their turns otherwise than before, and a port announces itself in its first
+	// seconds: what a message costs is there in every row of messages.
+	unsigned long more = 0;
+	for (int row = 0; row < ROWS; row++) {
+		unsigned long before = all_allocations;
+		for (int n = 0; n < COUNTED; n++)
+			carry(e, s);
+		more = all_allocations - before;
+		if (more <= COUNTED / 10)
+			return;
+	}
+	FAIL("%lu allocations for %d messages", more, COUNTED);
 }
 
 int main(void)
