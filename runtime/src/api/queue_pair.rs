@@ -1,36 +1,36 @@
 //! Queue pairs.
 
+mod connection;
 mod multicast;
+mod posting;
 mod protection;
 
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
+pub use connection::Connection;
 pub use multicast::MulticastError;
 pub use protection::{Protection, QpFailover};
 use softnic_nic as nic;
-use softnic_nic::transports::memory::{Access, Bind};
+use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, QpState};
-use softnic_nic::transports::{Data, PostError, RecvRules, RecvWr, Secret, SendFlags, SendOp, SendRules, SendWr};
-use softnic_nic::{ModifyError, ObjectError, QpAttr, QpInit, QpKind, next_key};
+use softnic_nic::transports::{RecvRules, Secret, SendRules};
+use softnic_nic::{ModifyError, ObjectError, QpAttr, QpInit, QpKind};
 use softnic_sync::doorbell::Rung;
 use softnic_sync::ring::{Producer, ring};
-use softnic_wire::{Path, PathMtu, Psn, Qpn};
+use softnic_wire::Qpn;
 
 use super::Transport;
 use super::allowance::Permit;
 use super::completion_queue::CompletionQueue;
 use super::congestion::{Cc, LATE};
 use super::context::ProtectionDomain;
-use super::path::PeerPath;
 use super::shared_receive_queue::SharedReceiveQueue;
 use crate::engine::{Engine, PostedRecv, PostedSend, Target, WorkQueue};
 use crate::failover::list::Shadow;
-use crate::locked::lock;
 
 /// The attributes of a new queue pair.
 #[derive(Debug, Clone)]
@@ -70,75 +70,6 @@ impl QpOptions {
             transport: Transport::default(),
             cc: Cc::Window,
             auth: None,
-        }
-    }
-}
-
-/// How a connected queue pair reaches its peer: the usual values, to be changed where others are wanted.
-#[derive(Debug, Clone, Copy)]
-pub struct Connection {
-    /// The path to the peer.
-    pub path: PeerPath,
-    /// Bytes of payload a packet carries at most; both sides must say the same.
-    pub mtu: PathMtu,
-    /// The peer's queue pair.
-    pub dest_qp: Qpn,
-    /// The first PSN that the peer sends.
-    pub rq_psn: Psn,
-    /// The first PSN that we send.
-    pub sq_psn: Psn,
-    /// Access rights of the peer.
-    pub access: Access,
-    /// Local ACK timeout, 4.096 µs · 2^n.
-    pub timeout: u8,
-    /// Retries after timeouts and sequence NAKs.
-    pub retry_cnt: u8,
-    /// Retries when the peer has no receive; 7 is for ever.
-    pub rnr_retry: u8,
-    /// How long the peer waits when we have no receive: a 5-bit code.
-    pub min_rnr_timer: u8,
-    /// READs and atomics of ours that may be outstanding.
-    pub max_rd_atomic: u8,
-    /// READs and atomics of the peer that may be.
-    pub max_dest_rd_atomic: u8,
-}
-
-impl Connection {
-    /// To the queue pair `dest_qp`. The PSNs must be told to the peer, as queue pair numbers and keys are.
-    pub fn new(path: PeerPath, dest_qp: Qpn, rq_psn: Psn, sq_psn: Psn) -> Connection {
-        Connection {
-            path,
-            mtu: path.mtu,
-            dest_qp,
-            rq_psn,
-            sq_psn,
-            access: Access::LOCAL_WRITE | Access::REMOTE,
-            timeout: 14,
-            retry_cnt: 7,
-            rnr_retry: 7,
-            min_rnr_timer: 12,
-            max_rd_atomic: 16,
-            max_dest_rd_atomic: 16,
-        }
-    }
-
-    /// The settings as the NIC takes them, with the path resolved.
-    pub(in crate::api) fn settings(&self, path: Path) -> nic::Connection {
-        nic::Connection {
-            port: 1,
-            path: Some(path),
-            dest_qp: self.dest_qp,
-            mtu: self.mtu,
-            sq_psn: self.sq_psn,
-            rq_psn: self.rq_psn,
-            access: self.access,
-            qkey: None,
-            timeout: self.timeout,
-            retry_cnt: self.retry_cnt,
-            rnr_retry: self.rnr_retry,
-            min_rnr_timer: self.min_rnr_timer,
-            max_rd_atomic: self.max_rd_atomic,
-            max_dest_rd_atomic: self.max_dest_rd_atomic,
         }
     }
 }
@@ -380,166 +311,6 @@ impl QueuePair {
     pub fn open_datagrams(&self, qkey: u32) -> Result<(), ModifyError> {
         let settings = nic::Connection { qkey: Some(qkey), ..nic::Connection::default() };
         settings.attributes(self.0.options.kind).iter().try_for_each(|attr| self.modify(attr))
-    }
-
-    /// Posts a send work request: writes it and rings the doorbell. Frames leave with the next progress.
-    ///
-    /// # Errors
-    /// When it cannot be right, or the queue is full.
-    #[inline]
-    pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        self.write_send(wr)?;
-        self.ring_doorbell();
-        Ok(())
-    }
-
-    /// Writes a send work request that nobody looks at before [`QueuePair::ring_doorbell`].
-    ///
-    /// # Errors
-    /// As [`QueuePair::post_send`].
-    #[inline]
-    pub fn write_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        self.check_send(wr)?;
-        self.push(&self.0.sends, PostedSend::new(wr))
-    }
-
-    /// [`QueuePair::post_send`], to be done within a time from now: for transports that keep deadlines. A deadline of the work request itself is not looked at.
-    ///
-    /// # Errors
-    /// As [`QueuePair::post_send`]; [`PostError::NoDeadlines`] where the transport keeps none.
-    pub fn post_send_within(&self, wr: &SendWr<'_>, limit: Duration) -> Result<(), PostError> {
-        self.post_send(&SendWr { best_effort: Some(&self.0.engine.within(wr.best_effort, limit)), ..*wr })
-    }
-
-    /// [`QueuePair::write_send`], to be done within a time from now.
-    ///
-    /// # Errors
-    /// As [`QueuePair::post_send_within`].
-    pub fn write_send_within(&self, wr: &SendWr<'_>, limit: Duration) -> Result<(), PostError> {
-        self.write_send(&SendWr { best_effort: Some(&self.0.engine.within(wr.best_effort, limit)), ..*wr })
-    }
-
-    /// Puts a work request into its ring. Before a full ring is a full queue, the NIC takes over what it has room for.
-    #[inline]
-    fn push<T>(&self, ring: &Mutex<Producer<T>>, work: T) -> Result<(), PostError> {
-        // A statement of its own: the lock is not held any more behind it.
-        let pushed = lock(ring).push(work);
-        match pushed {
-            Ok(()) => Ok(()),
-            Err(work) => self.push_after_making_room(ring, work),
-        }
-    }
-
-    #[cold]
-    fn push_after_making_room<T>(&self, ring: &Mutex<Producer<T>>, work: T) -> Result<(), PostError> {
-        self.0.engine.control().take_work_of(self.0.index);
-        lock(ring).push(work).map_err(|_| PostError::QueueFull)
-    }
-
-    /// Binds a memory window of type 1 by a work request; its key from then on. `bind.rkey` is not looked at: a window of type 1 gets its
-    /// key from the NIC (IBA 10.6.7.2.3), the one that follows `bind.window`.
-    ///
-    /// # Errors
-    /// As [`QueuePair::post_send`].
-    pub fn bind_mw(&self, wr_id: u64, bind: &Bind, flags: SendFlags) -> Result<u32, PostError> {
-        let rkey = next_key(bind.window);
-        let bind = Bind { rkey, ..*bind };
-        let op = SendOp::BindWindow(bind);
-        self.post_send(&SendWr { wr_id, op, data: Data::Gather(&[]), flags, best_effort: None, to: None })?;
-        // Nobody has the key before this returns; the old one is refused by other engines from now on, where this engine takes it until the
-        // work request has its turn.
-        self.0.pd.inner().bind_elsewhere(&self.0.engine, self.0.qpn, self.0.pd.id(), &bind);
-        Ok(rkey)
-    }
-
-    /// Whether a send work request could be right; that there is room for it is not looked at.
-    ///
-    /// # Errors
-    /// As [`QueuePair::post_send`].
-    #[inline]
-    pub fn check_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        if self.0.posts.load(Ordering::Acquire) & SENDS == 0 {
-            return Err(PostError::State);
-        }
-        self.0.send_rules.check(wr)?;
-        match wr.best_effort.is_some() && self.has_fallen_back() {
-            true => Err(PostError::NoDeadlines),
-            false => Ok(()),
-        }
-    }
-
-    /// Whether the peer did not agree to the transport: nobody keeps deadlines then.
-    #[inline]
-    fn has_fallen_back(&self) -> bool {
-        self.0.posts.load(Ordering::Relaxed) & AGREED == 0 && self.ask_whether_fallen_back()
-    }
-
-    /// The same, asked of the NIC; that the peer agreed is asked for once.
-    #[cold]
-    fn ask_whether_fallen_back(&self) -> bool {
-        let choice = self.choice();
-        if choice == Some(Choice::Agreed) {
-            self.0.posts.fetch_or(AGREED, Ordering::Relaxed);
-        }
-        matches!(choice, Some(Choice::Standard(_)))
-    }
-
-    /// Whether there is room for so many send work requests right now; the NIC takes over what it has room for before there is not.
-    pub fn has_send_room(&self, wanted: usize) -> bool {
-        if lock(&self.0.sends).has_room(wanted) {
-            return true;
-        }
-        self.0.engine.control().take_work_of(self.0.index);
-        lock(&self.0.sends).has_room(wanted)
-    }
-
-    /// How many send and how many receive work requests it holds before it is full: those that the NIC has, as many as were asked for,
-    /// and those on their way to it.
-    pub fn depths(&self) -> (u32, u32) {
-        let Caps { max_send_wr, max_recv_wr, .. } = self.0.options.caps;
-        let (sends, recvs) = (lock(&self.0.sends).capacity(), lock(&self.0.recvs).capacity());
-        (max_send_wr + sends as u32, max_recv_wr + recvs as u32)
-    }
-
-    /// Tells the NIC of all work requests that were written.
-    #[inline]
-    pub fn ring_doorbell(&self) {
-        self.0.engine.ring(self.0.index, &self.0.rung);
-    }
-
-    /// Posts a receive work request.
-    ///
-    /// # Errors
-    /// When it cannot be right, or the queue is full.
-    #[inline]
-    pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        self.write_recv(wr)?;
-        self.ring_doorbell();
-        Ok(())
-    }
-
-    /// Writes a receive work request that nobody looks at before [`QueuePair::ring_doorbell`].
-    ///
-    /// # Errors
-    /// As [`QueuePair::post_recv`].
-    #[inline]
-    pub fn write_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        if self.0.posts.load(Ordering::Acquire) & RECEIVES == 0 || self.0.options.srq.is_some() {
-            return Err(PostError::State);
-        }
-        self.0.recv_rules.check(wr)?;
-        if wr.best_effort.is_some() && self.has_fallen_back() {
-            return Err(PostError::NoDeadlines);
-        }
-        self.push(&self.0.recvs, PostedRecv::new(wr))
-    }
-
-    /// [`QueuePair::post_recv`], to be done within a time from now: for transports that keep deadlines. A deadline of the work request itself is not looked at.
-    ///
-    /// # Errors
-    /// As [`QueuePair::post_recv`]; [`PostError::NoDeadlines`] where the transport keeps none.
-    pub fn post_recv_within(&self, wr: &RecvWr<'_>, limit: Duration) -> Result<(), PostError> {
-        self.post_recv(&RecvWr { best_effort: Some(&self.0.engine.within(wr.best_effort, limit)), ..*wr })
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 
 use softnic_nic::Port;
-use softnic_wire::PathMtu;
+use softnic_wire::{PathMtu, TxFrame};
 
 use super::*;
 use crate::neighbours::Neighbours;
