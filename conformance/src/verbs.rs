@@ -29,7 +29,7 @@ mod summarised;
 mod tools;
 mod ucx;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::guest::{Error, catch_interrupts};
 use crate::setup;
@@ -248,6 +248,11 @@ fn as_layer(ran: Result<Report, String>) -> Outcome {
         }
         Err(why) => Outcome::Failed(why),
     }
+}
+
+/// A C test, compiled into this folder.
+pub(crate) fn compile_c(name: &str, folder: &Path) -> Result<PathBuf, Error> {
+    c_tests::CTest::named(name).map_err(Error::Failed)?.compile(folder)
 }
 
 /// Nothing is left of any run.

@@ -57,6 +57,7 @@ pub(crate) const NICS: Recipe = Recipe {
         "ethtool",
         "iproute2",
         "ibverbs-providers",
+        "perftest",
         "python3",
         "python3-pyverbs",
         "rdmacm-utils",
