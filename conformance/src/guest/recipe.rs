@@ -78,6 +78,7 @@ pub(crate) const NICS: Recipe = Recipe {
         "rdma_rxe",
         "rdma_ucm",
         "veth",
+        "tun",
         "vfio_iommu_type1",
         "vfio_pci",
         "uio_pci_generic",

@@ -41,8 +41,6 @@ pub(crate) struct Dpdk {
     info: PortInfo,
     memory: Memory,
     pub(super) max_frame: usize,
-    /// Where it listens, if it is a memif's server.
-    listener: Option<String>,
 }
 
 impl Dpdk {
@@ -121,8 +119,7 @@ impl Dpdk {
             std::thread::sleep(LOOK);
         }
         let info = port.info().unwrap_or(info);
-        let listener = spec.memif_socket(true).map(Into::into);
-        Ok(Dpdk { port, pools, interrupts, info, memory, max_frame, listener })
+        Ok(Dpdk { port, pools, interrupts, info, memory, max_frame })
     }
 
     /// Its MAC address.
@@ -206,7 +203,6 @@ impl Drop for Dpdk {
         sys::enter_thread();
         // Whoever has a queue has the device: nobody polls any more. What a driver does not give back goes with the process.
         let _ = self.port.close(self.info.driver() == "net_memif");
-        self.listener.iter().for_each(|path| sys::close_listener(path));
     }
 }
 

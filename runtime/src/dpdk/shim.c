@@ -1,5 +1,4 @@
 /* What is inline in DPDK's headers, or would need its structures in Rust: one call a burst, one small structure across. */
-#include <dirent.h>
 #include <errno.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
@@ -10,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 #include <rte_alarm.h>
 #include <rte_bus.h>
@@ -313,25 +311,6 @@ static int close_port(uint16_t port)
 int softnic_dpdk_close(uint16_t port, int by_interrupt_thread)
 {
     return by_interrupt_thread ? in_interrupt_thread(close_port, port) : close_port(port);
-}
-
-/* The memif driver forgets the socket at which its server listens, and leaves it open: it is known by its path. */
-void softnic_dpdk_close_listener(const char *path)
-{
-    DIR *all = opendir("/proc/self/fd");
-    for (struct dirent *entry; all && (entry = readdir(all));) {
-        int fd = atoi(entry->d_name), listens = 0;
-        struct sockaddr_un address = {0};
-        socklen_t length = sizeof(address), size = sizeof(listens);
-        if (fd == dirfd(all) || getsockname(fd, (struct sockaddr *)&address, &length) || address.sun_family != AF_UNIX)
-            continue;
-        if (strncmp(address.sun_path, path, sizeof(address.sun_path)))
-            continue;
-        if (!getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) && listens)
-            close(fd);
-    }
-    if (all)
-        closedir(all);
 }
 
 /* A frame in several pieces becomes one: -1 where it is too long. */

@@ -113,7 +113,6 @@ unsafe extern "C" {
     fn softnic_dpdk_arm(port: u16, queue: u16) -> c_int;
     fn softnic_dpdk_disarm(port: u16, queue: u16);
     fn softnic_dpdk_lost(port: u16) -> u64;
-    fn softnic_dpdk_close_listener(path: *const c_char);
     fn softnic_dpdk_all_groups(port: u16) -> c_int;
     fn softnic_dpdk_groups(port: u16, macs: *mut [u8; 6], count: u32) -> c_int;
 }
@@ -348,14 +347,6 @@ impl Port {
     pub(super) fn close(&self, by_interrupt_thread: bool) -> io::Result<()> {
         // SAFETY: its queues are gone: whoever has one keeps the device.
         check(unsafe { softnic_dpdk_close(self.0, c_int::from(by_interrupt_thread)) })
-    }
-}
-
-/// Closes the socket that a memif's server has left open at this path.
-pub(super) fn close_listener(path: &str) {
-    if let Ok(path) = CString::new(path) {
-        // SAFETY: a string with its end; the driver that had the socket is gone.
-        unsafe { softnic_dpdk_close_listener(path.as_ptr()) };
     }
 }
 
