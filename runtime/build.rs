@@ -11,6 +11,8 @@ fn main() {
 
 #[cfg(feature = "dpdk")]
 mod dpdk {
+    use std::env;
+    use std::path::{Path, PathBuf};
     use std::process::Command;
 
     /// Drivers that are linked, and what they share. None of Mellanox: they bring libibverbs along, and we are one.
@@ -60,8 +62,38 @@ mod dpdk {
     const SYSTEM: [&str; 13] =
         ["archive", "atomic", "bpf", "bsd", "dl", "elf", "fdt", "m", "md", "numa", "pthread", "xdp", "z"];
 
+    /// Archives that open descriptors: they are linked from copies in which these functions are those of `descriptors.h`.
+    const OPENERS: [&str; 10] = [
+        "bus_pci",
+        "eal",
+        "net_af_packet",
+        "net_af_xdp",
+        "net_memif",
+        "net_tap",
+        "net_vhost",
+        "net_virtio",
+        "telemetry",
+        "vhost",
+    ];
+    const OPENING: [&str; 13] = [
+        "accept",
+        "dup",
+        "epoll_create",
+        "epoll_create1",
+        "eventfd",
+        "memfd_create",
+        "mkstemp64",
+        "open64",
+        "openat64",
+        "pipe",
+        "recvmsg",
+        "socket",
+        "timerfd_create",
+    ];
+
     pub(super) fn build() {
         println!("cargo::rerun-if-changed=src/dpdk/shim.c");
+        println!("cargo::rerun-if-changed=src/dpdk/descriptors.h");
         println!("cargo::rerun-if-env-changed=PKG_CONFIG_PATH");
         let mut shim = cc::Build::new();
         // The crate pkg-config drops `-include` and `-march`, without which the headers do not fit the libraries.
@@ -71,8 +103,10 @@ mod dpdk {
         shim.file("src/dpdk/shim.c").define("_GNU_SOURCE", None).define("ALLOW_EXPERIMENTAL_API", None).opt_level(3);
         shim.compile("softnic_dpdk_shim");
         let words = pkg_config(&["--static", "--libs"]);
-        for folder in pkg_config(&["--variable=libdir"]) {
-            println!("cargo::rustc-link-search=native={folder}");
+        let copies = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
+        let folder: PathBuf = pkg_config(&["--variable=libdir"]).concat().into();
+        for folder in [&copies, &folder] {
+            println!("cargo::rustc-link-search=native={}", folder.display());
         }
         let archives = words.iter().filter_map(|word| word.strip_prefix("-l:librte_")?.strip_suffix(".a"));
         let has = |driver: &&&str| archives.clone().any(|name| name == **driver);
@@ -83,7 +117,8 @@ mod dpdk {
         {
             let whole = DRIVERS.contains(&name) || WHOLE.contains(&name);
             let kind = if whole { "static:+whole-archive,-bundle" } else { "static:-bundle" };
-            println!("cargo::rustc-link-lib={kind}=rte_{name}");
+            let ours = if OPENERS.contains(&name) { copy(name, &folder, &copies) } else { "" };
+            println!("cargo::rustc-link-lib={kind}={ours}rte_{name}");
         }
         let mut linked = Vec::new();
         for name in words.iter().filter_map(|word| word.strip_prefix("-l")) {
@@ -92,6 +127,22 @@ mod dpdk {
                 linked.push(name);
             }
         }
+    }
+
+    /// Copies an archive, with our functions in place of those that open descriptors; what its name begins with then.
+    fn copy(name: &str, from: &Path, to: &Path) -> &'static str {
+        let mut objcopy = Command::new("objcopy");
+        for function in OPENING {
+            objcopy.arg(format!("--redefine-sym={function}=softnic_{function}"));
+        }
+        objcopy.arg(from.join(format!("librte_{name}.a"))).arg(to.join(format!("libsoftnic_rte_{name}.a")));
+        if !objcopy.status().is_ok_and(|status| status.success()) {
+            println!(
+                "cargo::error=the feature `dpdk` needs objcopy, which comes with the linker: apt-get install binutils"
+            );
+            std::process::exit(1);
+        }
+        "softnic_"
     }
 
     /// What pkg-config says of DPDK, word by word. Without it the build ends: there is nothing to put in its place.

@@ -3,8 +3,10 @@
 
 mod bench;
 mod dpdk;
+mod race;
 mod scenarios;
 
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::guest::{self, Error, Guest, Image, Link, Machine, NICS, NO_OFFLOADS};
@@ -13,12 +15,15 @@ use crate::setup;
 use crate::steps::Outcome;
 use crate::tshark::Scratch;
 use bench::Bench;
+pub use race::{Racer, Turn, race};
 use scenarios::{SCENARIOS, Scenario};
 
 /// Memory in MiB: frames of two programs with two queues each, and the programs.
 const MEMORY: u32 = 2048;
 /// What `softnic run` puts under a program, beside it.
 const VERBS: &str = "libsoftnic_verbs.so";
+/// C tests of the library that run over DPDK on a NIC.
+const C_PROGRAMS: [&str; 2] = ["open_again", "exec"];
 /// What is run against Linux Soft-RoCE at the far NIC.
 const PERF_PEER: &str = "tools/perf_peer.py";
 
@@ -30,6 +35,10 @@ pub struct Options {
     /// All of them; several minutes
     #[arg(long, conflicts_with = "filters")]
     all: bool,
+    /// Instead have RC over DPDK, RC over AF_XDP and Linux Soft-RoCE race on a pair of igb, so many turns each; with the optimised build
+    /// `cargo xtask bench-peers --dpdk` does so
+    #[arg(long, conflicts_with_all = ["filters", "all"], value_name = "TURNS")]
+    race: Option<u32>,
     /// Show what the programs print
     #[arg(long, short)]
     verbose: bool,
@@ -44,6 +53,9 @@ struct Tally {
 
 /// The command.
 pub fn run(options: &Options) -> Result<(), String> {
+    if let Some(turns) = options.race {
+        return run_race(turns).map_err(|e| e.to_string());
+    }
     let (kernel, Tally { passed, failed }) = run_tests(options).map_err(|e| e.to_string())?;
     println!("\non Linux {kernel}, emulated: {passed} tests passed, {} failed", failed.len());
     match failed.len() {
@@ -53,10 +65,34 @@ pub fn run(options: &Options) -> Result<(), String> {
     }
 }
 
+/// As the layer of DPDK's virtual devices builds it.
+fn build_softnic() -> Result<PathBuf, Error> {
+    setup::install(&setup::DPDK).map_err(Error::Missing)?;
+    let features = ["build", "--features", "dpdk", "-p", "softnic", "-p", "softnic-verbs", "--locked"];
+    programs::build_one("softnic", &features).map_err(Error::Failed)
+}
+
+fn run_race(turns: u32) -> Result<(), Error> {
+    let mut tell = |turn: &Turn| {
+        println!("  {:?}: {:.4} Gbit/s, {:.1} us", turn.racer, turn.bandwidth, turn.latency);
+    };
+    race(&build_softnic()?, turns, &mut tell).map(|kernel| println!("on Linux {kernel}, emulated"))
+}
+
 /// The short form, as a layer of tests.
 pub fn run_short() -> Outcome {
     println!("$ cargo xtask nic-tests");
-    match run_tests(&Options { filters: vec![], all: false, verbose: false }) {
+    run_as_layer(false)
+}
+
+/// All tests, as a layer.
+pub fn run_all() -> Outcome {
+    println!("$ cargo xtask nic-tests --all");
+    run_as_layer(true)
+}
+
+fn run_as_layer(all: bool) -> Outcome {
+    match run_tests(&Options { filters: vec![], all, race: None, verbose: false }) {
         Ok((kernel, Tally { passed, failed })) if failed.is_empty() => {
             Outcome::Passed(format!("{passed} tests on Linux {kernel}, emulated NICs"))
         }
@@ -66,9 +102,12 @@ pub fn run_short() -> Outcome {
     }
 }
 
+/// A driver, and QEMU's words for its NICs.
+type Model = (&'static str, String);
+
 /// The kinds of NICs in the guest: their drivers, in the order of the interfaces, and QEMU's words for them. Without `iommu_platform` the
 /// driver of virtio_net has no zero-copy; with offloads, or without merged buffers, it attaches no program.
-fn models() -> [(&'static str, String); 4] {
+fn models() -> [Model; 4] {
     [
         ("igb", "igb".into()),
         ("virtio_net", format!("virtio-net-pci,iommu_platform=on,ats=on,mrg_rxbuf=on,{NO_OFFLOADS}")),
@@ -107,17 +146,15 @@ const GROUPS: [Group; 2] = [
 
 fn run_tests(options: &Options) -> Result<(String, Tally), Error> {
     guest::catch_interrupts();
-    let image = Image::of(&NICS)?;
+    // Where it cannot be had nothing is built.
+    Image::of(&NICS)?;
     let scratch = Scratch::new("nic-tests").map_err(Error::Failed)?;
-    setup::install(&setup::DPDK).map_err(Error::Missing)?;
-    // As the layer of DPDK's virtual devices builds them.
-    let features = ["build", "--features", "dpdk", "-p", "softnic", "-p", "softnic-verbs", "--locked"];
-    let softnic = programs::build_one("softnic", &features).map_err(Error::Failed)?;
-    let verbs = softnic.with_file_name(VERBS);
-    let mut programs = programs::libraries(&softnic).map_err(Error::Failed)?;
-    programs.push(("usr/bin/softnic".into(), programs::stripped(&softnic, &scratch.0)));
-    programs.push((format!("usr/bin/{VERBS}"), programs::stripped(&verbs, &scratch.0)));
-    programs.push(("usr/bin/perf_peer.py".into(), crate::project::root().join(PERF_PEER)));
+    let softnic = build_softnic()?;
+    setup::install(&setup::COMPILER).map_err(Error::Missing)?;
+    let mut more = vec![(format!("usr/bin/{VERBS}"), programs::stripped(&softnic.with_file_name(VERBS), &scratch.0))];
+    for name in C_PROGRAMS {
+        more.push((format!("usr/bin/{name}"), crate::verbs::compile_c(name, &scratch.0)?));
+    }
     let chosen = |group: &Group, driver: &'static str| {
         let chosen = group.scenarios.iter().filter(|s| is_chosen(options, group.prefix, driver, s));
         chosen.collect::<Vec<_>>()
@@ -126,12 +163,7 @@ fn run_tests(options: &Options) -> Result<(String, Tally), Error> {
     let is_needed = |driver| GROUPS.iter().any(|group| !chosen(group, driver).is_empty());
     let count = models().iter().rposition(|(driver, _)| is_needed(driver)).map_or(0, |last| last + 1);
     let models: Vec<_> = models().into_iter().take(count).collect();
-    let link = Link::Nics { models: models.iter().map(|(_, model)| model.clone()).collect(), iommu: true };
-    let machine = Machine { memory: MEMORY, programs, ..Machine::new(link, "", &[], 0) };
-    println!("nic-tests: booting the guest");
-    let mut guest = Guest::boot(&image, &scratch.0, &machine, &mut nap)?;
-    let kernel = guest.call(&serde_json::json!({"do": "kernel"}), &mut nap)?;
-    println!("nic-tests: Linux {} is up after {:.1} s", kernel.as_str().unwrap_or("?"), guest.boot.as_secs_f64());
+    let (mut guest, kernel) = boot(&softnic, more, &models, &scratch)?;
     let mut tally = Tally::default();
     for group in GROUPS {
         for (n, &(driver, _)) in models.iter().enumerate() {
@@ -148,7 +180,29 @@ fn run_tests(options: &Options) -> Result<(String, Tally), Error> {
             (group.close)(bench)?;
         }
     }
-    Ok((kernel.as_str().unwrap_or("?").to_owned(), tally))
+    Ok((kernel, tally))
+}
+
+/// Boots the guest with two NICs of each of these kinds, softnic and other programs in it; and its kernel.
+fn boot(
+    softnic: &Path,
+    more: Vec<(String, PathBuf)>,
+    models: &[Model],
+    scratch: &Scratch,
+) -> Result<(Guest, String), Error> {
+    let image = Image::of(&NICS)?;
+    let mut programs = programs::libraries(softnic).map_err(Error::Failed)?;
+    programs.push(("usr/bin/softnic".into(), programs::stripped(softnic, &scratch.0)));
+    programs.extend(more);
+    programs.push(("usr/bin/perf_peer.py".into(), crate::project::root().join(PERF_PEER)));
+    let link = Link::Nics { models: models.iter().map(|(_, model)| model.clone()).collect(), iommu: true };
+    let machine = Machine { memory: MEMORY, programs, ..Machine::new(link, "", &[], 0) };
+    println!("nic-tests: booting the guest");
+    let mut guest = Guest::boot(&image, &scratch.0, &machine, &mut nap)?;
+    let kernel = guest.call(&serde_json::json!({"do": "kernel"}), &mut nap)?;
+    let kernel = kernel.as_str().unwrap_or("?").to_owned();
+    println!("nic-tests: Linux {kernel} is up after {:.1} s", guest.boot.as_secs_f64());
+    Ok((guest, kernel))
 }
 
 fn run_one(

@@ -55,6 +55,12 @@ pub(crate) const VERBS: [Tool; 12] = [
     Tool { program: "gcc", package: "gcc" },
 ];
 
+/// What builds the C tests.
+pub(crate) const COMPILER: [Tool; 2] = [
+    Tool { program: "/usr/include/infiniband/verbs.h", package: "libibverbs-dev" },
+    Tool { program: "gcc", package: "gcc" },
+];
+
 /// What its tests of MPI call. The packages with headers need those with programs; their headers lie in folders of the machine's architecture.
 pub(crate) const OPEN_MPI: [Tool; 1] =
     [Tool { program: "/usr/share/doc/libopenmpi-dev/copyright", package: "libopenmpi-dev" }];

@@ -3,6 +3,9 @@
 use std::fmt::Write;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::project;
@@ -24,6 +27,8 @@ pub struct Step {
     pub name: &'static str,
     /// Whether it only runs when everything is asked for.
     long: bool,
+    /// Whether it may run beside others of this kind, which stand next to it.
+    waits: bool,
     /// Runs it.
     run: fn() -> Outcome,
 }
@@ -31,39 +36,43 @@ pub struct Step {
 impl Step {
     /// A step of every run.
     pub const fn new(name: &'static str, run: fn() -> Outcome) -> Step {
-        Step { name, long: false, run }
+        Step { name, long: false, waits: false, run }
+    }
+
+    /// A step of every run that waits most of the time, as for a guest, with nothing of its own that others use: two of them run at a time.
+    pub const fn waiting(name: &'static str, run: fn() -> Outcome) -> Step {
+        Step { name, long: false, waits: true, run }
     }
 
     /// A step of `--all`.
     pub const fn long(name: &'static str, run: fn() -> Outcome) -> Step {
-        Step { name, long: true, run }
+        Step { name, long: true, waits: false, run }
     }
 }
 
 /// What became of each step.
 #[derive(Debug, Default)]
 pub struct Report {
-    rows: Vec<(&'static str, Outcome, Duration)>,
+    rows: Vec<ReportRow>,
 }
 
 impl Report {
-    /// Runs the steps in order; a failure does not keep the later ones from running.
+    /// Runs the steps in order, those that wait two at a time; a failure does not keep the later ones from running.
     pub fn of(steps: &[&Step], all: bool) -> Report {
         let mut report = Report::default();
-        for step in steps {
-            println!("== {}", step.name);
-            let begin = Instant::now();
-            let outcome = match step.long && !all {
-                true => Outcome::LeftOut("runs with --all".into()),
-                // A layer that panics does not keep the later ones from running either.
-                false => std::panic::catch_unwind(step.run).unwrap_or_else(|_| Outcome::Failed("it panicked".into())),
+        for together in steps.chunk_by(|a, b| a.waits && b.waits) {
+            let rows = Mutex::new(together.iter().map(|_| None).collect::<Vec<_>>());
+            let next = AtomicUsize::new(0);
+            let work = || {
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(step) = together.get(n) else { break };
+                    let row = run_one(step, all);
+                    rows.lock().unwrap_or_else(PoisonError::into_inner)[n] = Some(row);
+                }
             };
-            match &outcome {
-                Outcome::Passed(_) => {}
-                Outcome::Failed(why) => println!("FAILED: {why}"),
-                Outcome::LeftOut(why) => println!("left out: {why}"),
-            }
-            report.rows.push((step.name, outcome, begin.elapsed()));
+            thread::scope(|scope| (0..together.len().min(2)).for_each(|_| drop(scope.spawn(work))));
+            report.rows.extend(rows.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten());
         }
         report
     }
@@ -91,6 +100,27 @@ impl Report {
         let _ = write!(out, "\n{passed} passed, {} failed", self.failed());
         out
     }
+}
+
+/// A row of the table.
+type ReportRow = (&'static str, Outcome, Duration);
+
+fn run_one(step: &Step, all: bool) -> ReportRow {
+    println!("== {}", step.name);
+    let begin = Instant::now();
+    let outcome = match step.long && !all {
+        true => Outcome::LeftOut("runs with --all".into()),
+        // A layer that panics does not keep the later ones from running either.
+        false => std::panic::catch_unwind(step.run).unwrap_or_else(|_| Outcome::Failed("it panicked".into())),
+    };
+    match &outcome {
+        // Another may have printed below its title.
+        Outcome::Passed(_) if step.waits => println!("== {}: passed", step.name),
+        Outcome::Passed(_) => {}
+        Outcome::Failed(why) => println!("FAILED: {}: {why}", step.name),
+        Outcome::LeftOut(why) => println!("left out: {why}"),
+    }
+    (step.name, outcome, begin.elapsed())
 }
 
 /// A command in the repository's root, with nothing to read from.
@@ -194,6 +224,34 @@ mod tests {
         let report = Report::of(&steps.each_ref(), false);
         assert_eq!(report.failed(), 1);
         assert!(report.table().ends_with("\n1 passed, 1 failed"), "{}", report.table());
+    }
+
+    #[test]
+    fn layers_that_wait_run_beside_each_other_and_the_others_alone() {
+        // At most two at a time; each of the two that wait ends only when the other is there, too.
+        static AT_WORK: AtomicUsize = AtomicUsize::new(0);
+        static MET: std::sync::Barrier = std::sync::Barrier::new(2);
+        fn meets() -> Outcome {
+            AT_WORK.fetch_add(1, Ordering::SeqCst);
+            MET.wait();
+            AT_WORK.fetch_sub(1, Ordering::SeqCst);
+            Outcome::Passed(String::new())
+        }
+        fn alone() -> Outcome {
+            match AT_WORK.load(Ordering::SeqCst) {
+                0 => Outcome::Passed(String::new()),
+                n => Outcome::Failed(format!("{n} others")),
+            }
+        }
+        let steps = [
+            Step::new("before", alone),
+            Step::waiting("one", meets),
+            Step::waiting("other", meets),
+            Step::new("behind", alone),
+        ];
+        let report = Report::of(&steps.each_ref(), false);
+        assert_eq!(report.failed(), 0, "{}", report.table());
+        assert!(report.rows.iter().map(|row| row.0).eq(["before", "one", "other", "behind"]));
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod libfabric;
 mod mpi;
 mod oracle;
 mod pair;
+mod places;
 mod processes;
 mod qperf;
 mod recorded;
@@ -28,15 +29,18 @@ mod summarised;
 mod tools;
 mod ucx;
 
-use std::path::Path;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
 
-use crate::guest::{Error, catch_interrupts, interrupted};
+use crate::guest::{Error, catch_interrupts};
 use crate::setup;
 use crate::steps::Outcome;
 pub(crate) use bench::Bench;
 pub use failed_over::{FailoverOptions, run_failover, run_failover_short};
-use report::{Report, Row};
+use places::{Lazy, run_tests};
+use report::Report;
+
+/// How many tests run at a time: most of their time they wait.
+const JOBS: u8 = 2;
 
 /// What to run.
 #[derive(Debug, clap::Args)]
@@ -64,6 +68,9 @@ pub struct Options {
     /// Run each test so often, one round of all after the other
     #[arg(long, default_value_t = 1, value_name = "N")]
     repeat: usize,
+    /// How many tests run at a time: each has network namespaces of its own, and those of failover run alone
+    #[arg(long, default_value_t = JOBS, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
+    jobs: u8,
     /// The optimised build, as users have it; takes minutes to build
     #[arg(long)]
     release: bool,
@@ -194,7 +201,7 @@ pub fn run(options: &Options) -> Result<(), String> {
         return oracle::run(&c.collect::<Vec<_>>(), &bench).map_err(|e| e.to_string());
     }
     let tests: Vec<Test> = (0..options.repeat).flat_map(|_| tests.clone()).collect();
-    let report = run_tests(&tests, &bench).map_err(|e| e.to_string())?;
+    let report = run_tests(&tests, &bench, options.jobs.into()).map_err(|e| e.to_string())?;
     println!("\n{}", report.text());
     if options.write_docs {
         report.write()?;
@@ -223,7 +230,7 @@ pub fn run_short() -> Outcome {
     }
     let run = || {
         let tests: Vec<Test> = Test::all()?.into_iter().filter(Test::is_short).collect();
-        run_tests(&tests, &Bench::new(false, false)?).map_err(|e| e.to_string())
+        run_tests(&tests, &Bench::new(false, false)?, JOBS.into()).map_err(|e| e.to_string())
     };
     as_layer(run())
 }
@@ -243,90 +250,9 @@ fn as_layer(ran: Result<Report, String>) -> Outcome {
     }
 }
 
-/// Runs them one after the other. What they need is made when the first one asks for it.
-fn run_tests(tests: &[Test], bench: &Bench) -> Result<Report, Error> {
-    catch_interrupts();
-    let mut report = Report::default();
-    let (mut pair, mut host, mut peer) = (Lazy::default(), Lazy::default(), Lazy::default());
-    let (mut shared, mut mpi, mut hosts) = (Lazy::default(), mpi::Mpi::new(bench), Lazy::default());
-    for (n, test) in (1..).zip(tests) {
-        if interrupted() {
-            println!("\n{}", report.text());
-            return Err(Error::Failed("interrupted".into()));
-        }
-        let begin = Instant::now();
-        let mut once = || match test {
-            Test::C(test) => test.run(bench),
-            Test::Pair(case) => pair.with(|| pair::Pair::new(bench), |pair| pair.run(case)),
-            Test::Host(case) => host.with(|| host::Host::new(bench), |host| host.run(case)),
-            Test::Shared(case, client) => {
-                shared.with(|| shared::Shared::new(bench), |shared| shared.run(case, *client))
-            }
-            Test::Mpi(test) => mpi.run(*test),
-            Test::Killed(victim) => pair.with(|| pair::Pair::new(bench), |pair| killed::run(*victim, pair)),
-            Test::Recorded => pair.with(|| pair::Pair::new(bench), |pair| recorded::run(bench, pair)),
-            Test::Summarised => summarised::run(bench),
-            Test::Described => described::run(bench),
-            Test::Authenticated(client) => {
-                pair.with(|| pair::Pair::new(bench), |pair| authenticated::run(*client, bench, pair))
-            }
-            Test::FailedOver(scenario) => scenario.run(bench),
-            Test::FailedOverByName(scenario) => {
-                hosts.with(|| by_name::Hosts::new(bench), |hosts| hosts.run(bench, *scenario))
-            }
-            Test::Rxe(case, softnic) => peer.with(|| rxe::Peer::boot(bench), |peer| peer.run(case, *softnic)),
-        };
-        let mut verdict = once();
-        for _ in 1..flaws::TRIES {
-            let Some(flaw) = verdict.as_ref().err().and_then(|e| flaws::shown_by(&e.to_string())) else { break };
-            println!("verbs: {n:3}/{} {} once more: {flaw}", tests.len(), test.name());
-            verdict = once();
-        }
-        let row = Row { name: test.name(), verdict: verdict.into(), took: begin.elapsed() };
-        println!("verbs: {n:3}/{} {}", tests.len(), row.line());
-        report.add(row);
-    }
-    report.kernel = peer.made.and_then(Result::ok).map(|peer| peer.kernel);
-    clean(&bench.temporary())?;
-    Ok(report)
-}
-
-/// Something that is made once, when it is needed, or a reason why it cannot be.
-struct Lazy<T> {
-    made: Option<Result<T, Skip>>,
-}
-
-impl<T> Default for Lazy<T> {
-    fn default() -> Lazy<T> {
-        Lazy { made: None }
-    }
-}
-
-/// Why everything that needs it has no result.
-#[derive(Debug, Clone)]
-enum Skip {
-    LeftOut(String),
-    Failed(String),
-}
-
-impl<T> Lazy<T> {
-    fn with(
-        &mut self,
-        make: impl FnOnce() -> Result<T, Error>,
-        run: impl FnOnce(&mut T) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let made = self.made.get_or_insert_with(|| {
-            make().map_err(|e| match e {
-                Error::Missing(why) => Skip::LeftOut(why),
-                e => Skip::Failed(e.to_string()),
-            })
-        });
-        match made {
-            Ok(made) => run(made),
-            Err(Skip::LeftOut(why)) => Err(Error::Missing(why.clone())),
-            Err(Skip::Failed(why)) => Err(Error::Failed(why.clone())),
-        }
-    }
+/// A C test, compiled into this folder.
+pub(crate) fn compile_c(name: &str, folder: &Path) -> Result<PathBuf, Error> {
+    c_tests::CTest::named(name).map_err(Error::Failed)?.compile(folder)
 }
 
 /// Nothing is left of any run.

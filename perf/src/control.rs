@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use softnic_runtime::api::{self, Context};
 
 use super::best_effort::Delivered;
 use super::plan::Plan;
@@ -108,7 +109,7 @@ impl Control {
     }
 
     /// By the NIC's own TCP.
-    pub(crate) fn own(stream: softnic_runtime::api::Stream) -> Control {
+    pub(crate) fn own(stream: api::Stream) -> Control {
         let peer = Some(stream.peer().ip().to_canonical());
         Control { stream: Box::new(stream), buffer: Vec::new(), searched: 0, peer, interruptible: true }
     }
@@ -172,8 +173,9 @@ impl Control {
         }
     }
 
-    /// Waits for the next line; `meanwhile` is called all the time and says whether it did anything.
-    pub(crate) fn receive(&mut self, mut meanwhile: impl FnMut() -> bool) -> Result<Message, String> {
+    /// Waits for the next line, while the NIC goes on where there is one. The stream may be carried by that NIC's own interface, and would say
+    /// nothing of its end.
+    pub(crate) fn receive(&mut self, nic: Option<&Context>) -> Result<Message, String> {
         let start = Instant::now();
         loop {
             if let Some(message) = self.try_receive()? {
@@ -186,14 +188,20 @@ impl Control {
                 return Err(format!("the peer said nothing for {} seconds", PATIENCE.as_secs()));
             }
             let mut busy = false;
-            for _ in 0..64 {
-                busy |= meanwhile();
+            if let Some(nic) = nic {
+                must_work(nic)?;
+                (0..64).for_each(|_| busy |= nic.progress());
             }
             if !busy {
                 std::thread::sleep(Duration::from_micros(100));
             }
         }
     }
+}
+
+/// A NIC that has stopped brings nothing more, and ends every wait.
+pub(crate) fn must_work(nic: &Context) -> Result<(), String> {
+    nic.failure().map_or(Ok(()), |failure| Err(format!("the device failed: {failure}")))
 }
 
 fn gone(why: &str) -> String {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use softnic_nic::transports::Completion;
 
-use super::control::{Control, Message};
+use super::control::{Control, Message, must_work};
 use super::interval::{Intervals, Meter};
 use super::pattern::Pattern;
 use super::plan::{Amount, Verb};
@@ -173,6 +173,7 @@ impl<'a> PingPong<'a> {
             stop::yield_if_idle(idle);
             if idle == LOOK_EVERY {
                 idle = 0;
+                must_work(&self.side.context)?;
                 if let Some(line) = self.control.try_receive()? {
                     return Ok(Came::Line(line));
                 }

@@ -73,7 +73,7 @@ impl Raw<'_> {
             let mut frame = self.frame(size)?;
             let lost_before = self.port.lost_frames();
             self.control.send(&Message::Go { size, warm_up: self.plan.warm_up(size) })?;
-            match self.control.receive(|| false)? {
+            match self.control.receive(None)? {
                 Message::Ready => {}
                 other => return Err(unexpected(&other)),
             }
@@ -90,7 +90,7 @@ impl Raw<'_> {
                 }
             };
             self.control.send(&Message::Done { sent: vec![sent] })?;
-            let (received, seconds) = match self.control.receive(|| false)? {
+            let (received, seconds) = match self.control.receive(None)? {
                 Message::Outcome { received, seconds, .. } => (received, seconds),
                 other => return Err(unexpected(&other)),
             };
@@ -205,7 +205,7 @@ impl Raw<'_> {
     /// The server's end.
     pub(crate) fn serve(mut self) -> Result<(), String> {
         loop {
-            match self.control.receive(|| false)? {
+            match self.control.receive(None)? {
                 Message::Go { size, warm_up } => {
                     let frame = self.frame(size)?;
                     self.control.send(&Message::Ready)?;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use softnic_nic::transports::{Completion, Counters};
 
 use super::best_effort::{self, Delivered};
-use super::control::{Control, Message, unexpected};
+use super::control::{Control, Message, must_work, unexpected};
 use super::interval::{self, Intervals, Meter};
 use super::latency::PingPong;
 use super::pattern::Pattern;
@@ -127,6 +127,7 @@ impl<'a> Receiver<'a> {
                 continue;
             }
             rounds = 0;
+            must_work(&self.side.context)?;
             let now = Instant::now();
             if meter.is_due(now) {
                 meter.close(now, self.came(), self.side.sent_again());

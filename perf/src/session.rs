@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use softnic_runtime::api::{Context, DeviceSpec, OpenOptions, Progress, RawPort, Secret, StreamListener};
 
 use super::client::{self, Tell};
-use super::control::{Control, Hello, Message, VERSION, unexpected};
+use super::control::{Control, Hello, Message, VERSION, must_work, unexpected};
 use super::failover;
 use super::interval::AskedIntervals;
 use super::plan::{Plan, Verb};
@@ -54,6 +54,14 @@ enum End {
 }
 
 impl End {
+    /// Whether its NIC goes on: one that has stopped takes no more clients.
+    fn must_work(&self) -> Result<(), String> {
+        match self {
+            End::Nic(context) => must_work(context),
+            End::Raw(_) => Ok(()),
+        }
+    }
+
     fn open(setup: &Setup, raw: bool) -> Result<End, String> {
         let (device, options) = (&setup.device, &setup.options);
         match raw {
@@ -179,13 +187,17 @@ fn reach(end: &End, host: &str, port: u16, patience: Duration) -> Result<Control
         let stream = dial_with(&[peer], patience, attempt, || began.elapsed(), || std::thread::sleep(AGAIN));
         return stream.map(Control::own).map_err(Option::unwrap_or_default);
     }
-    Control::tcp(dial(host, port, patience)?).map_err(|e| e.to_string())
+    Control::tcp(dial(end, host, port, patience)?).map_err(|e| e.to_string())
 }
 
-fn dial(host: &str, port: u16, patience: Duration) -> Result<TcpStream, String> {
+fn dial(end: &End, host: &str, port: u16, patience: Duration) -> Result<TcpStream, String> {
     let addresses: Vec<_> = (host, port).to_socket_addrs().map_err(|e| format!("{host}: {e}"))?.collect();
     let began = Instant::now();
-    let attempt = |address: &SocketAddr| TcpStream::connect_timeout(address, CONNECT);
+    let attempt = |address: &SocketAddr| {
+        // A NIC that has stopped is why nobody is reached by its interface.
+        let failed = |e| end.must_work().map_err(std::io::Error::other).and(Err(e));
+        TcpStream::connect_timeout(address, CONNECT).or_else(failed)
+    };
     dial_with(&addresses, patience, attempt, || began.elapsed(), || std::thread::sleep(AGAIN))
         .map_err(|last| last.unwrap_or_else(|| format!("{host} has no address")))
 }
@@ -244,7 +256,7 @@ pub fn listen(
     };
     announce();
     let (mut control, peer) = loop {
-        let Some(mut control) = next_client(&listener, own.as_ref())? else { return Ok(()) };
+        let Some(mut control) = next_client(&end, &listener, own.as_ref())? else { return Ok(()) };
         let peer = greet(&end, &mut control, agree).inspect_err(|reason| tell_failure(&mut control, reason))?;
         match peer.plan.check_memory() {
             Ok(()) => break (control, peer),
@@ -265,9 +277,10 @@ pub fn listen(
 }
 
 /// The next client; `None` when the server shall end.
-fn next_client(listener: &TcpListener, own: Option<&StreamListener>) -> Result<Option<Control>, String> {
+fn next_client(end: &End, listener: &TcpListener, own: Option<&StreamListener>) -> Result<Option<Control>, String> {
     let failed = |e: std::io::Error| format!("cannot take a client: {e}");
     while !stop::requested() {
+        end.must_work()?;
         match listener.accept() {
             Ok((stream, _)) => return Control::tcp(stream).map(Some).map_err(failed),
             Err(e) if e.kind() == ErrorKind::WouldBlock => {}
@@ -404,7 +417,7 @@ fn run_end(
 
 /// The peer's first line.
 fn hello_of(control: &mut Control, context: Option<&Context>) -> Result<Hello, String> {
-    match control.receive(|| context.is_some_and(Context::progress))? {
+    match control.receive(context)? {
         Message::Hello(hello) if hello.version == VERSION => Ok(*hello),
         Message::Hello(hello) => Err(format!(
             "the peer speaks version {} of this protocol, we {VERSION}: use the same softnic at both ends",

@@ -392,7 +392,7 @@ fn longest_that_fits(needed: impl Fn(u32) -> Option<u32>, longest: u32, links: [
 
 /// Waits for the peer's next line while the NIC goes on.
 pub(crate) fn next_line(control: &mut Control, context: &Context) -> Result<super::control::Message, String> {
-    control.receive(|| context.progress())
+    control.receive(Some(context))
 }
 
 #[cfg(test)]

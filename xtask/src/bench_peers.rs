@@ -1,7 +1,9 @@
 //! `cargo xtask bench-peers`: softnic, UCX over TCP, UDP and raw frames race over one veth pair, in turns, in one run. With `--dpdk` softnic
-//! races over a memif with testpmd, and with itself over AF_XDP.
+//! races over a memif with testpmd, and with itself over AF_XDP; then over DPDK on a PCI NIC,
+//! which is emulated in a guest, with AF_XDP and Linux Soft-RoCE on the same.
 
 mod chart;
+mod emulated;
 mod memif;
 mod pair;
 mod racers;
@@ -34,7 +36,7 @@ pub(crate) struct Options {
     /// Seconds that each sends in its turn
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
-    /// Over a memif of DPDK's instead, beside testpmd; installs libdpdk-dev and dpdk-dev with apt where they are missing
+    /// Over a memif of DPDK's instead, beside testpmd, and on emulated PCI NICs in a guest; installs libdpdk-dev and dpdk-dev with apt where they are missing
     #[arg(long)]
     dpdk: bool,
     /// Put the table and the chart into docs/performance.md
@@ -73,7 +75,10 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         }
         all.push(results);
     }
-    let table = report::table(&all, rounds);
+    let mut table = report::table(&all, rounds);
+    if options.dpdk {
+        table += &emulated::table(programs.softnic(), rounds)?;
+    }
     println!("\n{table}");
     if options.write_docs && options.dpdk {
         project::write_between_marks(DOCUMENT, BEGIN_DPDK, END, &table)?;

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::guest::{Error, Guest};
 
-/// One command in the guest takes no longer: the guest is emulated.
-const LIMIT: Duration = Duration::from_secs(60);
+/// One command in the guest takes no longer: the guest is emulated, and may have to share the machine with ten other programs.
+const LIMIT: Duration = Duration::from_secs(120);
 /// The namespace of the far NIC.
 const NAMESPACE: &str = "far";
 /// Addresses of the near and of the far NIC; the same numbers in IPv4 and IPv6.
@@ -148,6 +148,28 @@ impl<'a> Bench<'a> {
             self.must(&script)?;
         }
         Ok(())
+    }
+
+    /// Moves the far NIC, which is the kernel's, to the namespace: what goes to it must go by the wire. `unite` is to be called before the end.
+    pub(super) fn separate(&mut self) -> Result<(), Error> {
+        let far = self.far.clone();
+        let script = format!(
+            "set -e; /bin/ip netns add {NAMESPACE}; /bin/ip link set {far} netns {NAMESPACE}
+/bin/ip -n {NAMESPACE} link set lo up; /bin/ip -n {NAMESPACE} link set {far} mtu 4200 up
+/bin/ip -n {NAMESPACE} address add {FAR}/24 dev {far}
+/bin/ip netns exec {NAMESPACE} /bb/sh -c '{}'",
+            carrier(&far)
+        );
+        self.must(&script)?;
+        self.apart = true;
+        Ok(())
+    }
+
+    /// Moves it back.
+    pub(super) fn unite(&mut self) -> Result<(), Error> {
+        self.apart = false;
+        let far = self.far.clone();
+        self.must(&format!("/bin/ip -n {NAMESPACE} link set {far} netns 1; /bin/ip netns delete {NAMESPACE}")).map(drop)
     }
 
     fn far_addressed(&mut self) -> bool {

@@ -19,9 +19,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "path-mtus", short: NONE, drivers: IGB, run: path_mtus },
     Scenario { name: "killed", short: IGB, drivers: IGB, run: killed },
     Scenario { name: "link", short: NONE, drivers: IGB, run: link },
-    Scenario { name: "queues", short: IGB, drivers: IGB, run: queues },
+    Scenario { name: "queues", short: NONE, drivers: IGB, run: queues },
     Scenario { name: "reliable", short: NONE, drivers: ALL, run: reliable },
     Scenario { name: "unreliable", short: NONE, drivers: ALL, run: unreliable },
+    Scenario { name: "programs", short: NONE, drivers: IGB, run: programs },
+    Scenario { name: "groups", short: NONE, drivers: IGB, run: groups },
+    Scenario { name: "tap", short: NONE, drivers: IGB, run: tap },
     Scenario { name: "uio", short: NONE, drivers: IGB, run: uio },
     Scenario { name: "beside-afxdp", short: NONE, drivers: IGB, run: beside_afxdp },
 ];
@@ -30,12 +33,16 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 const NEAR_PORT: &str = "ip=10.37.0.1/24,ip=fd37::1/64";
 const FAR_PORT: &str = "ip=10.37.0.2/24,ip=fd37::2/64";
 
-fn near_device(bench: &Bench<'_>) -> String {
+pub(super) fn near_device(bench: &Bench<'_>) -> String {
     format!("dpdk:{},{NEAR_PORT}", bench.near_pci)
 }
 
+pub(super) fn far_device(bench: &Bench<'_>) -> String {
+    format!("dpdk:{},{FAR_PORT}", bench.far_pci)
+}
+
 fn server(bench: &Bench<'_>, further: &str) -> String {
-    format!("softnic perf --server --dev dpdk:{},{FAR_PORT}{further}", bench.far_pci)
+    format!("softnic perf --server --dev {}{further}", far_device(bench))
 }
 
 /// One run of `softnic perf` between the two NICs, both of them DPDK's: what the client prints.
@@ -222,6 +229,71 @@ fn uio(bench: &mut Bench<'_>) -> Result<String, Error> {
     bench.must("echo 0 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")?;
     bench.bind_near("vfio-pci")?;
     result.map(|()| "96 huge pages, and none".into())
+}
+
+/// C tests of the library, which are built beforehand: the device is opened again by its name in the same process, and what DPDK opened is
+/// inherited by nobody.
+fn programs(bench: &mut Bench<'_>) -> Result<String, Error> {
+    let near = near_device(bench);
+    for program in super::C_PROGRAMS {
+        let ended = bench.near(&format!("softnic run --dev {near} -- {program}"))?;
+        ended.well().or_else(|why| failed(format!("{program}: {why}")))?;
+    }
+    Ok("opened again in a process, and inherited by nobody".into())
+}
+
+/// The NIC's filter lets pass what is sent to a group that a queue pair joined.
+fn groups(bench: &mut Bench<'_>) -> Result<String, Error> {
+    const MCKEY: &str = "mckey -m 239.1.2.3 -C 2";
+    bench.bind_far("vfio-pci")?;
+    let (near, far) = (near_device(bench), far_device(bench));
+    let receiver = format!("/bb/sh -c 'echo started; exec softnic run --dev {near} -- {MCKEY} -b {NEAR}'");
+    let receiver = bench.start_near(&receiver, "started")?.map_err(Error::Failed)?;
+    // Nothing says when it has joined, and datagrams may be lost: somebody sends until it has ended.
+    let sender = format!(
+        "for n in $(seq 12); do softnic run --dev {far} -- {MCKEY} -b {FAR} -s || exit 1; \
+         pidof mckey >/dev/null || exit 0; done; echo it receives nothing; exit 1"
+    );
+    let sent = bench.near(&sender)?;
+    if sent.status != 0 {
+        bench.kill(receiver)?;
+    }
+    let received = bench.finish(receiver)?;
+    sent.well().or_else(|why| failed(format!("the sender: {why}; the receiver: {}", one_line(&received.text))))?;
+    expect(&received.well().or_else(failed)?, &["return status 0"])?;
+    Ok("datagrams to a group".into())
+}
+
+/// `tap=`: the kernel's TCP goes by the NIC, with `perf`, and with unmodified programs that exchange by it.
+fn tap(bench: &mut Bench<'_>) -> Result<String, Error> {
+    bench.bind_far("igb")?;
+    let (near, far) = (format!("{},tap=nic0", near_device(bench)), format!("afxdp:{}", bench.far));
+    bench.separate()?;
+    let mut run = || {
+        let server = bench.serve(&format!("softnic perf --server --dev {far}"), READY)?.map_err(Error::Failed)?;
+        let words = format!("softnic perf write_bw -n 50 -s 20000 {PATIENT} --verify --connect {FAR} --dev {near}");
+        let client = bench.near(&words)?;
+        if client.status != 0 {
+            bench.kill(server)?;
+        }
+        bench.finish(server)?;
+        expect(&client.well().or_else(failed)?, &["net_e1000_igb", "tap nic0"])?;
+        // perftest does not say when it listens.
+        let program = "ib_write_bw -u 18 -n 50 -s 20000 -F";
+        let server = format!("/bb/sh -c 'echo started; exec softnic run --dev {far} -- {program}'");
+        let server = bench.serve(&server, "started")?.map_err(Error::Failed)?;
+        let client = format!("softnic run --dev {near} -- {program} {FAR}");
+        let client = bench.near(&format!("for n in $(seq 10); do {client} && exit 0; sleep 1; done; exit 1"))?;
+        if client.status != 0 {
+            bench.kill(server)?;
+        }
+        bench.finish(server)?;
+        expect(&client.well().or_else(failed)?, &["20000 "])?;
+        Ok("perf and ib_write_bw by the kernel's TCP".into())
+    };
+    let result = run();
+    bench.unite()?;
+    result
 }
 
 /// softnic over AF_XDP at the far NIC.

@@ -192,7 +192,7 @@ fn opened_again(bench: &mut Bench<'_>) -> Result<String, Error> {
 /// As few chunks as may be, and a receiver that stands still: more frames come than there are chunks for, and the driver must not find none,
 /// because igb then takes frames for new that came before.
 fn few_chunks(bench: &mut Bench<'_>) -> Result<String, Error> {
-    meanwhile(bench, ",mode=zero-copy,chunks=64", 8, |bench, running| {
+    meanwhile(bench, ",mode=zero-copy,chunks=64", "-D 8 -i 0.5 -s 20000", |bench, running| {
         for _ in 0..2 {
             bench.pause(running.server, Duration::from_millis(700))?;
             progress(bench, running.client)?;
@@ -285,18 +285,18 @@ struct Running {
     server: u64,
 }
 
-/// Runs RC for so many seconds, and does something meanwhile; then it must go on, and end well with all data as they were sent.
+/// Runs RC with these words, and does something meanwhile; then it must go on, and end well with all data as they were sent.
 fn meanwhile(
     bench: &mut Bench<'_>,
     device: &str,
-    seconds: u32,
+    work: &str,
     act: fn(&mut Bench<'_>, &Running) -> Result<(), Error>,
 ) -> Result<String, Error> {
     let (near, far) = (bench.near.clone(), bench.far.clone());
     let server = bench.serve(&server(&far, device), READY)?.map_err(Error::Failed)?;
     // 4.096 us * 2^18, seven times: 7.5 s.
-    let words = format!("write_bw -D {seconds} -i 0.5 -s 20000 --timeout 18 --verify");
-    let words = format!("softnic perf {words} --connect {FAR} --dev afxdp:{near}{device}");
+    let words =
+        format!("softnic perf write_bw {work} --timeout 18 --verify --connect {FAR} --dev afxdp:{near}{device}");
     let client = bench.start_near(&words, RUNNING)?.map_err(Error::Failed)?;
     let done = act(bench, &Running { client, server }).and_then(|()| progress(bench, client));
     let (client, served) = (bench.finish(client)?, bench.finish(server)?);
@@ -318,7 +318,7 @@ pub(super) fn progress(bench: &mut Bench<'_>, client: u64) -> Result<(), Error> 
 
 /// The link goes down and comes back in the middle, at each end, and work goes on after each.
 fn link(bench: &mut Bench<'_>) -> Result<String, Error> {
-    meanwhile(bench, "", 25, |bench, running| {
+    meanwhile(bench, "", "-D 25 -i 0.5 -s 20000", |bench, running| {
         bench.bounce(false, 0.3)?;
         progress(bench, running.client)?;
         bench.bounce(true, 0.3)
@@ -329,7 +329,7 @@ fn link(bench: &mut Bench<'_>) -> Result<String, Error> {
 /// The MTU is another at the next opening; one that the program in the driver does not allow is refused, and work goes on.
 fn mtu_changed(bench: &mut Bench<'_>) -> Result<String, Error> {
     if bench.driver == "igb" {
-        meanwhile(bench, "", 6, |bench, _| {
+        meanwhile(bench, "", "-D 6 -i 0.5 -s 20000", |bench, _| {
             let near = bench.near.clone();
             match bench.near(&format!("/bin/ip link set {near} mtu {LONG_MTU}"))?.status {
                 0 => failed("an MTU that the driver cannot have with a program was accepted".into()),
@@ -346,11 +346,18 @@ fn mtu_changed(bench: &mut Bench<'_>) -> Result<String, Error> {
     Ok("1500, 4200, 3000".into())
 }
 
-/// A receiver that stands still for a while: what does not fit its ring is lost, and RC sends it again.
+/// A receiver that stands still for longer than the client's timeout, with more under way than its ring and its chunks have room for: RC sends
+/// again what found none.
 fn slow_receiver(bench: &mut Bench<'_>) -> Result<String, Error> {
-    let printed = meanwhile(bench, "", 6, |bench, running| bench.pause(running.server, Duration::from_secs(1)))?;
-    expect(&printed, &["local_ack_timeout_err"])?;
-    Ok("paused for 1 s".into())
+    let printed = meanwhile(bench, "", "-D 8 -i 0.5 -s 20000 --depth 512 --cc none", |bench, running| {
+        bench.pause(running.server, Duration::from_millis(2500))
+    })?;
+    expect(&printed, &["local_ack_timeout_err", "retransmitted_packets"])?;
+    // What the NIC found no room for, by the kernel's count: an emulated wire may also hold frames back until there is room.
+    let far = bench.far.clone();
+    let missed = bench.far(&format!("cd /sys/class/net/{far}/statistics; cat rx_missed_errors rx_dropped"))?;
+    let missed: u64 = missed.text.lines().filter_map(|line| line.trim().parse::<u64>().ok()).sum();
+    Ok(format!("paused for 2.5 s, {missed} frames missed by the NIC"))
 }
 
 /// Frames without protocol in copy mode: what does not arrive was counted as lost.

@@ -68,7 +68,7 @@ pub(super) fn all() -> Result<Vec<CTest>, String> {
 /// Prints where fields lie, as the installed headers have it.
 pub(super) fn print_offsets() -> Result<(), String> {
     let scratch = Scratch::new("offsets")?;
-    let test = CTest::read(&project::root().join(FOLDER).join(format!("{OFFSETS}.c")))?;
+    let test = CTest::named(OFFSETS)?;
     let program = test.compile(&scratch.0).map_err(|e| e.to_string())?;
     match Command::new(program).status() {
         Ok(status) if status.success() => Ok(()),
@@ -83,6 +83,11 @@ pub(super) fn measure_cost(bench: &Bench) -> Result<(), String> {
 }
 
 impl CTest {
+    /// That of the file with this name.
+    pub(super) fn named(name: &str) -> Result<CTest, String> {
+        CTest::read(&project::root().join(FOLDER).join(format!("{name}.c")))
+    }
+
     fn read(source: &Path) -> Result<CTest, String> {
         let text = fs::read_to_string(source).map_err(|e| format!("{}: {e}", source.display()))?;
         let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();

@@ -144,7 +144,8 @@ pub(super) struct OnSoftnic {
 impl OnSoftnic {
     /// At this interface of a namespace.
     pub(super) fn new(bench: &Bench, space: &Space, interface: &str, address: &str) -> OnSoftnic {
-        let output = bench.scratch.0.join(format!("{interface}.out"));
+        // Interfaces of other namespaces have the same names.
+        let output = bench.scratch.0.join(format!("{}-{interface}.out", space.name()));
         OnSoftnic {
             softnic: bench.softnic.clone(),
             namespace: space.name().into(),

@@ -82,7 +82,7 @@ pub fn run_failover(options: &FailoverOptions) -> Result<(), String> {
         tests.iter().for_each(|test| println!("{} {}", if is_short(test) { "*" } else { " " }, test.name()));
         return Ok(());
     }
-    let report = run_tests(&tests, &built(options)?).map_err(|e| e.to_string())?;
+    let report = run_tests(&tests, &built(options)?, 1).map_err(|e| e.to_string())?;
     println!("\n{}", report.text());
     match report.failed().count() {
         0 => Ok(()),
@@ -110,5 +110,5 @@ pub fn run_failover_short() -> Outcome {
         return Outcome::LeftOut(why);
     }
     let tests: Vec<Test> = Test::of_failover().filter(is_short).collect();
-    super::as_layer(Bench::new(false, false).and_then(|bench| run_tests(&tests, &bench).map_err(|e| e.to_string())))
+    super::as_layer(Bench::new(false, false).and_then(|bench| run_tests(&tests, &bench, 1).map_err(|e| e.to_string())))
 }

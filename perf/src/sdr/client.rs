@@ -8,7 +8,7 @@ use softnic_runtime::api::sdr::{SdrQueuePair, SdrSend};
 
 use super::{Chunks, End, LEFT_AT, OVER_AT};
 use crate::client::Tell;
-use crate::control::{Control, Message, unexpected};
+use crate::control::{Control, Message, must_work, unexpected};
 use crate::interval::{Intervals, Meter};
 use crate::pattern::Pattern;
 use crate::peak::Peak;
@@ -199,9 +199,6 @@ impl<'a> Sender<'a> {
         let new = answered - before;
         self.sends.drain(..new as usize);
         self.answered = answered;
-        match self.end.context().failure() {
-            Some(failure) => Err(format!("the device failed: {failure}")),
-            None => Ok(new),
-        }
+        must_work(self.end.context()).map(|()| new)
     }
 }

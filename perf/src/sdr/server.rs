@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use softnic_runtime::api::sdr::{Bitmap, SdrQueuePair, SdrReceive};
 
 use super::{ANSWERS, Chunks, End, LEFT_AT, OVER_AT};
-use crate::control::{Control, Message, unexpected};
+use crate::control::{Control, Message, must_work, unexpected};
 use crate::pattern::Pattern;
 use crate::side::next_line;
 use crate::stop;
@@ -126,9 +126,7 @@ impl<'a> Receiver<'a> {
                 Some(Message::Done { .. }) => break,
                 Some(other) => return Err(unexpected(&other)),
             }
-            if let Some(failure) = self.end.context().failure() {
-                return Err(format!("the device failed: {failure}"));
-            }
+            must_work(self.end.context())?;
             if !quiet.is_due() {
                 continue;
             }

@@ -19,6 +19,7 @@
 #include <rte_lcore.h>
 #include <rte_log.h>
 #include <rte_mbuf.h>
+#include "descriptors.h"
 
 struct frame {
     struct rte_mbuf *mbuf;

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::ends::{Ends, Running};
+use crate::meeting::Meeting;
 use crate::namespaces::Namespaces;
 
 /// Two namespaces without any interface but loopback.
@@ -153,7 +154,7 @@ fn a_tap_that_is_deleted_ends_the_nic_in_one_line() {
     let ends = memif("tap-deleted", &spaces, "");
     let _server = ends.server();
     let mut client = ends.client(&["write_bw", "--size", "64K", "--duration", "60"]);
-    // Before its NIC sends the two ends talk by the tap, and one that loses it waits for the other.
+    // Its NIC is at work; what is before that is the next test's.
     let ask = format!("{} counters {} --json", env!("CARGO_BIN_EXE_softnic"), client.id());
     let has_sent = |said: String| {
         let counters = said.lines().find_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
@@ -165,6 +166,41 @@ fn a_tap_that_is_deleted_ends_the_nic_in_one_line() {
     }
     spaces.ip("-n @b link delete nic0").expect("it is there");
     let (code, text) = client.end();
+    assert_eq!((code, text.trim().lines().count()), (Some(1), 1), "{text}");
+    assert!(text.contains("the interface nic0 is gone"), "{text}");
+}
+
+/// The two ends of a run tell each other of their queue pairs by the tap, and one that lost it would wait for what never comes.
+#[test]
+fn a_tap_that_is_deleted_while_the_ends_talk_by_it_ends_the_run_at_once() {
+    let Some(spaces) = spaces() else { return };
+    let ends = memif("tap-talk", &spaces, "");
+    // It carries the kernel's frames. Another server there stands still: the kernel takes its clients, and nobody answers them.
+    let _carrier = ends.server();
+    let devices = ["dpdk:net_null0,ip=10.9.7.1/24".to_owned(), ends.meeting.devices[1].clone()];
+    let meeting = Meeting::new(devices);
+    let mute = meeting.server(ends.softnic[0](), &[]);
+    say(&spaces, "a", &format!("kill -STOP {}", mute.id()));
+    let mut client = Running::start(&mut meeting.client(ends.softnic[1](), ends.host, &["write_bw", "--size", "64K"]));
+    while !say(&spaces, "b", "ss -Htn state established").contains("10.9.0.1") {
+        assert!(!client.has_ended(), "{:?}", client.end());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    spaces.ip("-n @b link delete nic0").expect("it is there");
+    let start = Instant::now();
+    let (code, text) = client.end();
+    assert!(start.elapsed() < Duration::from_secs(15), "it waited for the other end: {text}");
+    assert_eq!((code, text.trim().lines().count()), (Some(1), 1), "{text}");
+    assert!(text.contains("the interface nic0 is gone"), "{text}");
+}
+
+#[test]
+fn a_server_whose_tap_is_deleted_waits_for_no_client() {
+    let Some(spaces) = spaces() else { return };
+    let ends = memif("tap-waiting", &spaces, "");
+    let server = ends.server();
+    spaces.ip("-n @a link delete nic0").expect("it is there");
+    let (code, text) = server.end();
     assert_eq!((code, text.trim().lines().count()), (Some(1), 1), "{text}");
     assert!(text.contains("the interface nic0 is gone"), "{text}");
 }

@@ -1,7 +1,7 @@
 //! Who races: the programs at both ends, and the one number that each run is about.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -46,6 +46,13 @@ pub(super) enum Race {
     MemifSoftnic,
     MemifRawLatency,
     MemifSoftnicLatency,
+    /// On emulated PCI NICs from here on.
+    IgbDpdk,
+    IgbAfxdp,
+    IgbRxe,
+    IgbDpdkLatency,
+    IgbAfxdpLatency,
+    IgbRxeLatency,
 }
 
 impl Race {
@@ -79,6 +86,10 @@ impl Race {
         Race::MemifSoftnicLatency,
     ];
 
+    /// Those of the race on emulated PCI NICs.
+    pub(super) const IGB: [Race; 6] =
+        [Race::IgbDpdk, Race::IgbAfxdp, Race::IgbRxe, Race::IgbDpdkLatency, Race::IgbAfxdpLatency, Race::IgbRxeLatency];
+
     /// Which command it is, for the table.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -100,6 +111,12 @@ impl Race {
             Race::MemifSoftnic => "`softnic perf write_bw` over memif",
             Race::MemifRawLatency => "`softnic perf raw_lat` over memif",
             Race::MemifSoftnicLatency => "`softnic perf write_lat` over memif",
+            Race::IgbDpdk => "`softnic perf write_bw`, DPDK on igb",
+            Race::IgbAfxdp => "`softnic perf write_bw`, AF_XDP on igb",
+            Race::IgbRxe => "`ib_write_bw`, Linux Soft-RoCE on igb",
+            Race::IgbDpdkLatency => "`softnic perf write_lat`, DPDK on igb",
+            Race::IgbAfxdpLatency => "`softnic perf write_lat`, AF_XDP on igb",
+            Race::IgbRxeLatency => "`ib_write_lat`, Linux Soft-RoCE on igb",
         }
     }
 
@@ -109,6 +126,8 @@ impl Race {
             Race::Testpmd | Race::TestpmdSmall | Race::MemifRaw | Race::MemifRawSmall | Race::MemifSoftnic => false,
             Race::RawLatency | Race::SoftnicLatency | Race::SoftnicLatencyWaiting | Race::PerftestLatency => true,
             Race::UcxLatency | Race::UdpLatency | Race::MemifRawLatency | Race::MemifSoftnicLatency => true,
+            Race::IgbDpdk | Race::IgbAfxdp | Race::IgbRxe => false,
+            Race::IgbDpdkLatency | Race::IgbAfxdpLatency | Race::IgbRxeLatency => true,
         }
     }
 }
@@ -137,6 +156,11 @@ impl Programs {
         Ok(Programs { softnic: build_one("softnic", &softnic)?, udp: PathBuf::new(), memif })
     }
 
+    /// The program softnic.
+    pub(super) fn softnic(&self) -> &Path {
+        &self.softnic
+    }
+
     /// All that race.
     pub(super) fn races(&self) -> &'static [Race] {
         if self.memif.is_some() { &Race::DPDK } else { &Race::VETH }
@@ -152,12 +176,12 @@ impl Programs {
         let raw_ping = ["raw_lat", "--size", PING, "--iters", PINGS];
         let ping = ["write_lat", "--size", PING, "--iters", PINGS];
         match race {
-            Race::Raw => self.softnic(pair, &raw),
-            Race::Softnic => self.softnic(pair, &write),
-            Race::RawLatency => self.softnic(pair, &raw_ping),
-            Race::SoftnicLatency => self.softnic(pair, &ping),
+            Race::Raw => self.over_veth(pair, &raw),
+            Race::Softnic => self.over_veth(pair, &write),
+            Race::RawLatency => self.over_veth(pair, &raw_ping),
+            Race::SoftnicLatency => self.over_veth(pair, &ping),
             Race::SoftnicLatencyWaiting => {
-                self.softnic(pair, &["write_lat", "--wait-completion", "--size", PING, "--iters", PINGS])
+                self.over_veth(pair, &["write_lat", "--wait-completion", "--size", PING, "--iters", PINGS])
             }
             Race::Testpmd => self.memif()?.testpmd(pair, payload, seconds),
             Race::TestpmdSmall => self.memif()?.testpmd(pair, 64, seconds),
@@ -183,6 +207,12 @@ impl Programs {
                 Ok(mib * 1_048_576.0 * 8.0 / 1e9)
             }
             Race::UcxLatency => Ok(ucx(pair, "ucp_put_lat", PING, PINGS)?.median_us),
+            Race::IgbDpdk
+            | Race::IgbAfxdp
+            | Race::IgbRxe
+            | Race::IgbDpdkLatency
+            | Race::IgbAfxdpLatency
+            | Race::IgbRxeLatency => Err("it races in the guest".into()),
         }
     }
 
@@ -190,7 +220,7 @@ impl Programs {
         self.memif.as_ref().ok_or_else(|| "built without DPDK".into())
     }
 
-    fn softnic(&self, pair: &Pair, what: &[&str]) -> Result<f64, String> {
+    fn over_veth(&self, pair: &Pair, what: &[&str]) -> Result<f64, String> {
         self.perf(pair, what, |end| format!("afxdp:{}", end.interface()))
     }
 

@@ -32,7 +32,10 @@ enum Bound {
     AtMost(f64),
 }
 
-const GOALS: [Goal; 23] = [
+/// The MTU of the emulated NICs: AF_XDP has zero-copy there.
+pub(super) const EMULATED_MTU: u32 = 3000;
+
+const GOALS: [Goal; 25] = [
     Goal { mtu: 1500, ours: Race::Softnic, theirs: Race::Ucx, bound: Bound::AtLeast(1.3) },
     Goal { mtu: 4200, ours: Race::Softnic, theirs: Race::Ucx, bound: Bound::AtLeast(1.1) },
     Goal { mtu: 1500, ours: Race::SoftnicLatency, theirs: Race::UcxLatency, bound: Bound::AtMost(0.5) },
@@ -56,6 +59,8 @@ const GOALS: [Goal; 23] = [
     Goal { mtu: 4200, ours: Race::MemifSoftnic, theirs: Race::Softnic, bound: Bound::AtLeast(1.0) },
     Goal { mtu: 1500, ours: Race::MemifSoftnicLatency, theirs: Race::SoftnicLatency, bound: Bound::AtMost(0.65) },
     Goal { mtu: 4200, ours: Race::MemifSoftnicLatency, theirs: Race::SoftnicLatency, bound: Bound::AtMost(0.65) },
+    Goal { mtu: EMULATED_MTU, ours: Race::IgbDpdk, theirs: Race::IgbAfxdp, bound: Bound::AtLeast(2.0) },
+    Goal { mtu: EMULATED_MTU, ours: Race::IgbDpdkLatency, theirs: Race::IgbAfxdpLatency, bound: Bound::AtMost(0.2) },
 ];
 
 impl Results {
@@ -82,7 +87,7 @@ impl Results {
     }
 
     /// The median of the ratios of each round: what slows the machine down for a while slows both. Or the ratio of the best rounds.
-    fn ratio(&self, ours: Race, theirs: Race) -> f64 {
+    pub(super) fn ratio(&self, ours: Race, theirs: Race) -> f64 {
         match self.counts {
             Counts::Median => median(self.of(ours).iter().zip(self.of(theirs)).map(|(a, b)| a / b).collect()),
             Counts::Best => self.best(ours) / self.best(theirs),
@@ -95,7 +100,7 @@ impl Results {
     }
 
     /// What counts of a race.
-    fn figure(&self, race: Race) -> f64 {
+    pub(super) fn figure(&self, race: Race) -> f64 {
         match self.counts {
             Counts::Median => self.median(race),
             Counts::Best => self.best(race),
