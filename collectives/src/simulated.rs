@@ -8,7 +8,7 @@ use softnic_nic::transports::Transport;
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::{ModifyError, QpInit};
 use softnic_sim::pair::timeout_code;
-use softnic_sim::topology::{Connecting, Network, Topology};
+use softnic_sim::topology::{Connecting, Network, Topology, TopologyReport};
 use softnic_sim::{Cc, SimError, Time};
 use softnic_wire::Qpn;
 
@@ -119,6 +119,14 @@ impl<'t> Cluster<'t> {
     /// The network.
     pub fn network(&mut self) -> &mut Network<'t> {
         &mut self.network
+    }
+
+    /// What hosts, switches and links counted.
+    ///
+    /// # Errors
+    /// When a flow of the topology got other bytes than were sent.
+    pub fn report(self) -> Result<TopologyReport, ClusterError> {
+        Ok(self.network.report()?)
     }
 
     /// The members of a group, by rank.

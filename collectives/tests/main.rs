@@ -1,5 +1,6 @@
 //! The core, over a fabric in memory: every algorithm against a plain sum, losses, and what goes wrong.
 
+mod goals;
 mod losses;
 mod plain;
 mod reference;

@@ -8,6 +8,7 @@ mod fairness;
 mod fct;
 mod goodput;
 pub mod grid;
+mod optinic;
 mod outcome;
 mod output;
 mod overhead;
@@ -25,7 +26,7 @@ mod wire;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use softnic_fault_injector::units;
@@ -47,6 +48,8 @@ use output::Destination;
   softnic experiment lowar-goodput --out results
   softnic experiment lowar-fct --transports rc,sr,lowar:32,1,lowar:64,8 --seeds 10
   softnic experiment lowar-burst --json | jq -c 'select(.transport == \"rc\")'
+  softnic experiment optinic-size --quick                  # collectives over rc, sr, lowar and xp
+  softnic experiment optinic-cct --rtt 1ms,10ms,40ms       # 4 ranks far apart
   softnic experiment cc-fairness --quick                   # dcqcn, swift, eqds: rates of flows over time
   softnic experiment lowar-goodput --dev mem               # in real time, at 200 Mbit/s
   softnic experiment sdr-throughput --quick                # SDR-RDMA beside rc and uc, in real time
@@ -74,6 +77,9 @@ pub struct Args {
     quick: bool,
     #[arg(long, value_name = "TRANSPORT,…", value_parser = transports_arg, help = transports_help())]
     transports: Option<Transports>,
+    /// For optinic-cct: 4 ranks instead, each in a place of its own, with these round trips between them, e.g. 1ms,10ms,40ms
+    #[arg(long, value_name = "T,…", value_delimiter = ',', value_parser = units::parse_time)]
+    rtt: Vec<Duration>,
     /// Simulations at a time [default: as many as there are cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -143,7 +149,7 @@ pub(crate) struct Experiment {
     run: Run,
 }
 
-const EXPERIMENTS: [Experiment; 16] = [
+const EXPERIMENTS: [Experiment; 20] = [
     Experiment {
         name: "lowar-goodput",
         about: "goodput by loss, round trip and connections (LoWAR, figures 3a and 9)",
@@ -224,6 +230,26 @@ const EXPERIMENTS: [Experiment; 16] = [
         about: "progress of a training job whose NIC fails, in five settings (SHIFT, figure 8)",
         run: Run::Exact(shift::training),
     },
+    Experiment {
+        name: "optinic-size",
+        about: "collectives of 20 to 80 MB by 8 ranks over each transport, beside background traffic (OptiNIC, figure 5)",
+        run: Run::Simulated(optinic::size),
+    },
+    Experiment {
+        name: "optinic-cct",
+        about: "collectives of 8 to 64 ranks on leaves and spines, or far apart: mean and 99th percentile (OptiNIC, figure 6)",
+        run: Run::Simulated(optinic::cct),
+    },
+    Experiment {
+        name: "optinic-timeout",
+        about: "budgets of collectives as they follow load and losses, and time against bytes lost (OptiNIC, section 3.1.2)",
+        run: Run::Simulated(optinic::timeout),
+    },
+    Experiment {
+        name: "optinic-state",
+        about: "bytes of a queue pair, queue pairs in 4 MB, ranks (OptiNIC, table 4)",
+        run: Run::Exact(optinic::state),
+    },
 ];
 
 fn experiment_arg(s: &str) -> Result<&'static Experiment, String> {
@@ -279,6 +305,8 @@ struct Setting {
     threads: usize,
     /// Numbers of engines to try, where the experiment is about them.
     engines: Option<Vec<u8>>,
+    /// Round trips to try, where the experiment takes some.
+    round_trips: Option<Vec<Duration>>,
 }
 
 impl Setting {
@@ -335,6 +363,14 @@ pub fn run(args: &Args, seed: u64, json: bool) -> Result<ExitCode, String> {
     if !args.engines.is_empty() && experiment.name != "sdr-scaling" {
         return Err(format!("{} is not about engines: --engines is for sdr-scaling", experiment.name));
     }
+    if !args.rtt.is_empty() && experiment.name != "optinic-cct" {
+        return Err(format!("{} has round trips of its own: --rtt is for optinic-cct", experiment.name));
+    }
+    if let Some(rtt) =
+        args.rtt.iter().find(|rtt| !(Duration::from_micros(10)..=Duration::from_millis(200)).contains(rtt))
+    {
+        return Err(format!("--rtt {rtt:?}: it is a time from 10us to 200ms"));
+    }
     let is_exact = matches!(experiment.run, Run::Exact(_) | Run::InTurns(_));
     if is_exact && args.seeds.is_some_and(|seeds| seeds > 1) {
         return Err(format!("{} draws nothing, so all seeds are alike: leave --seeds out", experiment.name));
@@ -351,6 +387,7 @@ pub fn run(args: &Args, seed: u64, json: bool) -> Result<ExitCode, String> {
         transports: args.transports.clone(),
         threads: args.threads.map_or_else(cores, usize::from),
         engines: (!args.engines.is_empty()).then(|| args.engines.clone()),
+        round_trips: (!args.rtt.is_empty()).then(|| args.rtt.clone()),
     };
     let began = Instant::now();
     let outcome = match (&experiment.run, &ends) {
@@ -364,7 +401,11 @@ pub fn run(args: &Args, seed: u64, json: bool) -> Result<ExitCode, String> {
             return Err(format!("{} is for no device", experiment.name));
         }
     };
-    let name = if ends.is_some() { format!("{}-wire", experiment.name) } else { experiment.name.into() };
+    let name = match (&ends, args.rtt.is_empty()) {
+        (Some(_), _) => format!("{}-wire", experiment.name),
+        (None, false) => format!("{}-rtt", experiment.name),
+        (None, true) => experiment.name.into(),
+    };
     let in_real_time = ends.is_some() || matches!(experiment.run, Run::Measured(_) | Run::InTurns(_));
     let at_a_time = if in_real_time { 1 } else { setting.threads };
     destination.take(&name, &setting, outcome, (began, at_a_time))

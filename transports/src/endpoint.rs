@@ -43,6 +43,11 @@ struct Terms {
     auth: Option<Auth>,
 }
 
+/// Bytes of the agreement with the peer.
+pub(crate) const fn terms_size() -> usize {
+    size_of::<Terms>()
+}
+
 impl Endpoint {
     /// In the reset state; datagrams are at most `mtu` long. Answers of the negotiation are known by the transaction id.
     pub fn new(transport: Transport, kind: QpKind, config: &Config, mtu: PathMtu, transaction_id: u64) -> Endpoint {

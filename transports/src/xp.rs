@@ -178,7 +178,6 @@ impl Rest {
 }
 
 /// Bytes that a queue pair keeps behind a pointer.
-#[cfg(test)]
 pub(crate) const fn kept_apart() -> usize {
     size_of::<Rest>()
 }

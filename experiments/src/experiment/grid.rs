@@ -315,6 +315,7 @@ pub fn run(args: &Args, seed: u64, json: bool) -> Result<ExitCode, String> {
         transports: None,
         threads: args.threads.map_or_else(cores, usize::from),
         engines: None,
+        round_trips: None,
     };
     let began = Instant::now();
     let measured = match &ends {
