@@ -6,4 +6,5 @@ mod reference;
 mod simulated;
 mod timeouts;
 mod trouble;
+mod uc;
 mod world;
