@@ -15,6 +15,7 @@ use softnic_collectives::on_device;
 use softnic_collectives::run::Options;
 use softnic_collectives::simulated;
 use softnic_collectives::timeouts::TimeoutSettings;
+use softnic_collectives::uc::is_bounded;
 use softnic_fault_injector::{Spec, units};
 use softnic_perf::options::mtu_arg;
 use softnic_perf::stop;
@@ -147,7 +148,7 @@ fn dev_arg(s: &str) -> Result<Mem, String> {
 }
 
 fn takes(transport: Transport) -> bool {
-    transport.is_reliable() || transport.is_bounded()
+    transport.is_reliable() || is_bounded(transport)
 }
 
 fn transport_help() -> String {
@@ -270,7 +271,7 @@ impl Args {
             iterations: self.iters,
             pause: self.pause,
             member: MemberSettings {
-                bounded: self.transport.is_bounded(),
+                bounded: is_bounded(self.transport),
                 fixed: self.budget,
                 timeouts,
                 patience: self.patience,

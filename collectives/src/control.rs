@@ -1,23 +1,27 @@
 //! What ranks say to each other beside the data: each message is 48 bytes on the reliable queue pair.
 //!
-//! | bytes | Hello | Ready | Abort | Tail |
-//! |---|---|---|---|---|
-//! | 0 | 1 | 2 | 3 | 4 |
-//! | 1 | version, 1 | | | |
-//! | 2, 3, 4, 5 | operation, algorithm, type, reduction | 0 | 0 | 0 |
-//! | 6..8 | 0 | | | |
-//! | 8..16 | which collective of the group, from 0 | | | |
-//! | 16..20 | ranks of the group | 0 | the rank that is to blame | 0 |
-//! | 20..24 | root | 0 | 0 | 0 |
-//! | 24..32 | bytes of the buffer | 0 | 0 | 0 |
-//! | 32..40 | proposal in ns; all ones for none | 0 | 0 | 0 |
-//! | 40..48 | 0 | | | |
+//! | bytes | Hello | Ready | Abort | Tail | Keys |
+//! |---|---|---|---|---|---|
+//! | 0 | 1 | 2 | 3 | 4 | 5 |
+//! | 1 | version, 1 | | | | |
+//! | 2, 3, 4, 5 | operation, algorithm, type, reduction | 0 | 0 | 0 | messages, 1 or 2; 0; 0; 0 |
+//! | 6..8 | 0 | | | | |
+//! | 8..16 | which collective of the group, from 0 | | | | |
+//! | 16..20 | ranks of the group | 0 | the rank that is to blame | 0 | the first message, from 0 |
+//! | 20..24 | root | 0 | 0 | 0 | its key |
+//! | 24..32 | bytes of the buffer | 0 | 0 | 0 | its address |
+//! | 32..36 | proposal in ns, 32..40; all ones for none | 0 | 0 | 0 | the key of the next, or 0 |
+//! | 36..44 | | 0 | 0 | 0 | its address, or 0 |
+//! | 44..48 | 0 | | | | |
 //!
 //! Numbers are big-endian. What is anything else is no message, and counted. A Tail follows each other message and says nothing: by the gap
 //! before it the peer sees in a round trip that the message was lost, where silence would last until the ACK timeout.
 
 use crate::call::{Algorithm, Call, Element, Operation, Reduction};
+use crate::fabric::Window;
 
+/// Messages whose keys one Keys tells, at most.
+pub const KEYS: usize = 2;
 /// Bytes of a message.
 pub const LEN: usize = 48;
 const VERSION: u8 = 1;
@@ -48,6 +52,15 @@ pub enum Control {
         /// On account of which rank.
         culprit: u32,
     },
+    /// Where messages to this rank go, and by which key, of those whose senders have to know; before its Ready.
+    Keys {
+        /// Which collective.
+        number: u64,
+        /// The first message of them: the n-th from the rank that is told to this one, from 0.
+        first: u32,
+        /// Where it and the next one go.
+        windows: [Option<Window>; KEYS],
+    },
     /// Nothing.
     Tail {
         /// Which collective.
@@ -64,6 +77,7 @@ impl Control {
             Control::Ready { number } => (2, number),
             Control::Abort { number, .. } => (3, number),
             Control::Tail { number } => (4, number),
+            Control::Keys { number, .. } => (5, number),
         };
         [out[0], out[1]] = [kind, VERSION];
         out[8..16].copy_from_slice(&number.to_be_bytes());
@@ -84,6 +98,15 @@ impl Control {
                 out[32..40].copy_from_slice(&proposal.unwrap_or(u64::MAX).to_be_bytes());
             }
             Control::Abort { culprit, .. } => out[16..20].copy_from_slice(&culprit.to_be_bytes()),
+            Control::Keys { first, windows, .. } => {
+                out[2] = windows.iter().flatten().count() as u8;
+                out[16..20].copy_from_slice(&first.to_be_bytes());
+                for (i, window) in windows.iter().enumerate() {
+                    let Window { addr, key } = window.unwrap_or(Window { addr: 0, key: 0 });
+                    out[20 + 12 * i..24 + 12 * i].copy_from_slice(&key.to_be_bytes());
+                    out[24 + 12 * i..32 + 12 * i].copy_from_slice(&addr.to_be_bytes());
+                }
+            }
             Control::Ready { .. } | Control::Tail { .. } => {}
         }
         out
@@ -118,6 +141,11 @@ impl Control {
             2 => Control::Ready { number },
             3 => Control::Abort { number, culprit: word(16) },
             4 => Control::Tail { number },
+            5 if (1..=KEYS).contains(&usize::from(bytes[2])) => {
+                let window = |i: usize| Window { key: word(20 + 12 * i), addr: long(24 + 12 * i) };
+                let windows = std::array::from_fn(|i| (i < usize::from(bytes[2])).then(|| window(i)));
+                Control::Keys { number, first: word(16), windows }
+            }
             _ => return None,
         };
         // Each message has one form.
@@ -146,6 +174,8 @@ mod tests {
             Control::Ready { number: u64::MAX },
             Control::Abort { number: 3, culprit: 8 },
             Control::Tail { number: 9 },
+            Control::Keys { number: 2, first: 6, windows: [Some(Window { addr: 1 << 50, key: 7 }), None] },
+            Control::Keys { number: 2, first: 6, windows: [Some(Window { addr: 9, key: u32::MAX }); 2] },
         ] {
             assert_eq!(Control::parse(&message.emit()), Some(message));
         }
@@ -154,7 +184,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_taken_for_a_message_is_one(bytes in proptest::array::uniform32(any::<u8>()), kind in 0u8..6) {
+        fn whatever_is_taken_for_a_message_is_one(bytes in proptest::array::uniform32(any::<u8>()), kind in 0u8..7) {
             let mut message = [0; LEN];
             message[8..40].copy_from_slice(&bytes);
             [message[0], message[1], message[2]] = [kind, 1, bytes[0] % 8];

@@ -3,6 +3,9 @@
 //! Whose verbs they are, of a NIC in the same thread or of the runtime, only [`Verbs`] knows. Data go as SENDs into receives that are posted before their sender is told, so that a message finds its receive, and the n-th message its
 //! n-th. Words go by queue pairs of RC beside them.
 
+mod by_uc;
+
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -14,10 +17,12 @@ use softnic_transports::{
 };
 use softnic_wire::{Instant, PathMtu, Qpn};
 
-use crate::fabric::{Fabric, FabricEvent, MAX_CONTROL, Refused, Region};
+use crate::control::KEYS;
+use crate::fabric::{Fabric, FabricEvent, MAX_CONTROL, Refused, Region, Window};
 use crate::plan::{Act, Plan, Step};
+use crate::uc::{self, Fragments};
 
-/// Control messages of a rank that wait to be read, for each other rank; a rank is never further ahead.
+/// Control messages of a rank that wait to be read, for each other rank, without those that tell keys.
 const WORDS: u32 = 16;
 
 /// Where memory of a rank begins, as its NIC knows it; groups are apart by more than any of them has.
@@ -42,6 +47,15 @@ pub trait Verbs {
     /// # Errors
     /// When it is in use.
     fn deregister(&mut self, memory: &Memory) -> Result<(), Refused>;
+
+    /// A key by which the peer may write to memory, until it is closed.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn open_key(&mut self, memory: &Memory) -> Result<u32, Refused>;
+
+    /// From when this returns on nothing is written by a key.
+    fn close_key(&mut self, key: u32);
 
     /// Posts a receive. Its deadline is by the fabric's clock, which says `now`.
     ///
@@ -72,6 +86,14 @@ pub struct EndpointConfig {
     pub lane: u32,
     /// Where the memory is, of several groups on a NIC.
     pub group: u64,
+}
+
+impl EndpointConfig {
+    /// Control messages of a rank that wait to be read, for each other rank; a rank is never further ahead. Where messages have keys there
+    /// are those that tell them, too.
+    fn words(&self) -> u32 {
+        if self.transport == Transport::Uc { WORDS + self.lane.div_ceil(KEYS as u32) } else { WORDS }
+    }
 }
 
 /// Registered memory; without bytes where frames carry none.
@@ -126,6 +148,10 @@ pub struct Endpoint {
     /// Data go by RC.
     warming_up: bool,
     wake: Option<Instant>,
+    /// Messages in fragments, where data go by UC.
+    fragments: Option<Fragments>,
+    /// What happened to these, and was not polled.
+    events: VecDeque<FabricEvent>,
 }
 
 /// What a work request is, in its number.
@@ -133,15 +159,20 @@ pub struct Endpoint {
 enum Work {
     Data,
     Word,
+    Fragment,
 }
 
 fn wr_id(work: Work, peer: usize, index: u32) -> u64 {
-    (work as u64) << 63 | (peer as u64) << 32 | u64::from(index)
+    (work as u64) << 62 | (peer as u64) << 32 | u64::from(index)
 }
 
 fn of_wr_id(id: u64) -> (Work, usize, u32) {
-    let work = if id >> 63 == 0 { Work::Data } else { Work::Word };
-    (work, (id >> 32 & 0x7fff_ffff) as usize, id as u32)
+    let work = match id >> 62 {
+        0 => Work::Data,
+        1 => Work::Word,
+        _ => Work::Fragment,
+    };
+    (work, (id >> 32 & 0x3fff_ffff) as usize, id as u32)
 }
 
 impl Endpoint {
@@ -152,7 +183,7 @@ impl Endpoint {
     pub fn new(verbs: &mut impl Verbs, config: EndpointConfig, ranks: usize, bytes: u64) -> Result<Endpoint, Refused> {
         let real = verbs.has_payload();
         let base = (config.group + 1) * APART;
-        let words = ranks as u64 * u64::from(WORDS) * MAX_CONTROL as u64;
+        let words = ranks as u64 * u64::from(config.words()) * MAX_CONTROL as u64;
         Ok(Endpoint {
             config,
             links: vec![Links::default(); ranks],
@@ -167,13 +198,18 @@ impl Endpoint {
             heard_len: 0,
             warming_up: false,
             wake: None,
+            fragments: (config.transport == Transport::Uc).then(|| Fragments::new(ranks)),
+            events: VecDeque::new(),
         })
     }
 
     /// Completions that there may be at once, of a rank of a group of `ranks` that exchanges data with `peers` of them.
     pub fn completions(config: &EndpointConfig, ranks: usize, peers: usize) -> usize {
         // Data one way and the other, by their transport and in warm-ups.
-        peers * config.lane.max(1) as usize * 4 + ranks * 4 * WORDS as usize
+        let of_fragments = by_uc::caps(config.mtu);
+        let fragments = if config.transport == Transport::Uc { of_fragments.max_send_wr + of_fragments.max_recv_wr } else { 0 };
+        let data = config.lane.max(1) * 4 + fragments;
+        peers * data as usize + ranks * 4 * config.words() as usize
     }
 
     /// The transport of the data.
@@ -183,20 +219,28 @@ impl Endpoint {
 
     /// How much a queue pair for data holds.
     pub fn data_caps(&self) -> Caps {
+        match self.config.transport {
+            Transport::Uc => by_uc::caps(self.config.mtu),
+            _ => self.warm_up_caps(),
+        }
+    }
+
+    /// How much a queue pair for warm-ups holds.
+    pub fn warm_up_caps(&self) -> Caps {
         let lane = self.config.lane.max(1);
         Caps { max_send_wr: lane, max_recv_wr: lane, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 }
     }
 
     /// Whether there are queue pairs of RC beside those for data, for warm-ups.
     pub fn warms_up(&self) -> bool {
-        self.config.transport.is_bounded()
+        uc::is_bounded(self.config.transport)
     }
 
     /// How much a queue pair for words holds.
-    pub fn word_caps() -> Caps {
+    pub fn word_caps(&self) -> Caps {
         Caps {
-            max_send_wr: 2 * WORDS,
-            max_recv_wr: WORDS,
+            max_send_wr: 2 * self.config.words(),
+            max_recv_wr: self.config.words(),
             max_send_sge: 1,
             max_recv_sge: 1,
             max_inline: MAX_CONTROL as u32,
@@ -215,7 +259,7 @@ impl Endpoint {
     /// When it takes no receives.
     pub fn set_words(&mut self, verbs: &mut impl Verbs, peer: usize, qpn: Qpn) -> Result<(), Refused> {
         self.links[peer].control = Some(qpn);
-        (0..WORDS).try_for_each(|slot| self.expect_words(verbs, Instant::ZERO, peer, slot))
+        (0..self.config.words()).try_for_each(|slot| self.expect_words(verbs, Instant::ZERO, peer, slot))
     }
 
     /// The queue pairs of all data.
@@ -235,7 +279,8 @@ impl Endpoint {
 
     /// When it wants to be looked at; said once.
     pub fn take_wake(&mut self) -> Option<Instant> {
-        self.wake.take()
+        let due = self.fragments.as_ref().and_then(|fragments| fragments.due);
+        self.wake.take().into_iter().chain(due).min()
     }
 
     fn expect_words(&self, verbs: &mut impl Verbs, now: Instant, peer: usize, slot: u32) -> Result<(), Refused> {
@@ -246,7 +291,7 @@ impl Endpoint {
     }
 
     fn words_at(&self, peer: usize, slot: u32) -> u64 {
-        (peer as u64 * u64::from(WORDS) + u64::from(slot)) * MAX_CONTROL as u64
+        (peer as u64 * u64::from(self.config.words()) + u64::from(slot)) * MAX_CONTROL as u64
     }
 }
 
@@ -284,6 +329,10 @@ impl<'f, V: Verbs> VerbsFabric<'f, V> {
         }
         let is_receive = c.opcode == WcOpcode::Recv;
         match (work, is_receive) {
+            (Work::Fragment, _) => match self.fragment(peer, index, &c) {
+                Ok(()) => self.end.events.pop_front(),
+                Err(Refused(why)) => Some(FabricEvent::Failed { peer, why }),
+            },
             (Work::Data, false) => Some(FabricEvent::Sent { step: index }),
             (Work::Data, true) => {
                 self.end.placed = c.byte_len;
@@ -324,10 +373,14 @@ impl<V: Verbs> Fabric for VerbsFabric<'_, V> {
             at += if bounded && step.is_receive() { self.bitmap_len(step.len) } else { 0 };
         }
         self.end.scratch.grow(&mut self.verbs, plan.scratch)?;
+        self.begin_fragments(plan)?;
         self.end.bitmaps.grow(&mut self.verbs, at.into())
     }
 
     fn post_receive(&mut self, index: u32, step: &Step, deadline: Option<Instant>) -> Result<(), Refused> {
+        if self.fragments() {
+            return self.expect_fragments(index, step, deadline);
+        }
         let qpn = self.data(step.peer)?;
         let sge = match step.act {
             Act::Place | Act::Send => self.end.buffer.sge(step.at, step.len),
@@ -342,7 +395,22 @@ impl<V: Verbs> Fabric for VerbsFabric<'_, V> {
         self.verbs.post_receive(self.now, qpn, &wr).map_err(|e| refused("a receive", step.peer, e))
     }
 
+    fn window(&self, index: u32, step: &Step) -> Option<Window> {
+        self.end.fragments.as_ref().filter(|_| self.fragments())?.window(step.peer, index)
+    }
+
+    fn learn(&mut self, peer: usize, message: u32, window: Window) -> bool {
+        if !self.fragments() {
+            return false;
+        }
+        let Some(fragments) = &mut self.end.fragments else { return false };
+        fragments.lanes[peer].learn(message as usize, window)
+    }
+
     fn post_send(&mut self, index: u32, step: &Step, deadline: Option<Instant>) -> Result<(), Refused> {
+        if self.fragments() {
+            return self.send_fragments(index, step, deadline);
+        }
         let qpn = self.data(step.peer)?;
         let sges = [self.end.buffer.sge(step.at, step.len)];
         let stride = self.end.config.stride;
@@ -372,6 +440,9 @@ impl<V: Verbs> Fabric for VerbsFabric<'_, V> {
     }
 
     fn poll(&mut self) -> Option<FabricEvent> {
+        if self.end.fragments.is_some() {
+            return self.poll_fragments();
+        }
         while let Some(completion) = self.verbs.poll() {
             if let Some(event) = self.handle(completion) {
                 return Some(event);
@@ -385,6 +456,10 @@ impl<V: Verbs> Fabric for VerbsFabric<'_, V> {
     }
 
     fn missing(&mut self, index: u32, step: &Step, tell: &mut dyn FnMut(Range<u32>)) {
+        if let Some(fragments) = self.end.fragments.as_ref().filter(|_| self.fragments()) {
+            let bits = fragments.bits(step.peer, index);
+            return missing_ranges(bits, step.len, 1, self.end.config.mtu).for_each(tell);
+        }
         // Of a message of which nothing came nobody has written the bitmap.
         if self.end.placed == 0 {
             return tell(0..step.len);

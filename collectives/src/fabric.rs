@@ -49,6 +49,15 @@ pub enum FabricEvent {
     },
 }
 
+/// Where the bytes of a message go, where its sender has to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// The address of the first one.
+    pub addr: u64,
+    /// The key, good for this message alone.
+    pub key: u32,
+}
+
 /// Something could not be posted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -76,6 +85,16 @@ pub trait Fabric {
     /// # Errors
     /// When it is not taken.
     fn post_receive(&mut self, index: u32, step: &Step, deadline: Option<Instant>) -> Result<(), Refused>;
+
+    /// Where the message of a step that was posted goes, where its sender has to know.
+    fn window(&self, _index: u32, _step: &Step) -> Option<Window> {
+        None
+    }
+
+    /// A rank says where its n-th message from here goes, n from 0; whether there is such a message.
+    fn learn(&mut self, _peer: usize, _message: u32, _window: Window) -> bool {
+        false
+    }
 
     /// Sends the message of a step, by a deadline if there is one.
     ///

@@ -21,3 +21,4 @@ pub mod report;
 pub mod run;
 pub mod simulated;
 pub mod timeouts;
+pub mod uc;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use softnic_wire::Instant;
 
 use crate::call::Call;
-use crate::control::Control;
+use crate::control::{Control, KEYS};
 use crate::fabric::{Fabric, FabricEvent};
 use crate::losses::{Loss, LossLog};
 use crate::plan::Plan;
@@ -350,6 +350,11 @@ impl Member {
             Some(Control::Abort { number, culprit }) if number >= self.number => {
                 return Err(MemberError::Aborted { rank: peer, culprit: (culprit as usize).min(self.ranks - 1) });
             }
+            Some(Control::Keys { number, first, windows }) if number == self.number => {
+                for (message, window) in (first..).zip(windows.into_iter().flatten()) {
+                    self.counters.control_dropped += u64::from(!fabric.learn(peer, message, window));
+                }
+            }
             Some(Control::Tail { .. }) => {}
             _ => self.counters.control_dropped += 1,
         }
@@ -394,11 +399,26 @@ impl Member {
         let ready = Control::Ready { number: self.number };
         for peer in 0..self.ranks {
             if self.running.receives_from(peer) {
+                self.tell_keys(peer, fabric)?;
                 self.tell(peer, &ready, fabric)?;
             }
             if self.peers[peer].ready > self.number {
                 self.running.open(peer, fabric)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Tells a rank where its messages go, if it has to know.
+    fn tell_keys(&mut self, peer: usize, fabric: &mut impl Fabric) -> Result<(), MemberError> {
+        for first in (0..).step_by(KEYS) {
+            let windows = std::array::from_fn(|i| self.running.window(peer, first + i, fabric));
+            if windows[0].is_none() {
+                break;
+            }
+            let keys = Control::Keys { number: self.number, first: first as u32, windows };
+            self.counters.control_sent += 1;
+            fabric.tell(peer, &keys.emit()).map_err(MemberError::Refused)?;
         }
         Ok(())
     }

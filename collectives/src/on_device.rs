@@ -22,6 +22,7 @@ use crate::member::{Member, MemberError, MemberSettings, Outcome, Progress};
 use crate::plan::Exchanges;
 use crate::report::Report;
 use crate::run::{Options, Ranks, drive};
+use crate::uc::is_bounded;
 
 /// How long queue pairs are waited for that agree on their transport.
 const AGREEMENT: Duration = Duration::from_secs(10);
@@ -82,6 +83,20 @@ impl Verbs for &mut DeviceVerbs {
         Ok(())
     }
 
+    fn open_key(&mut self, memory: &Memory) -> Result<u32, Refused> {
+        let Some(buffer) = &memory.buffer else { return Err(Refused("memory without bytes".into())) };
+        let region = self.pd.reg_mr(buffer, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+        let region = region.map_err(|e| Refused(e.to_string()))?;
+        let key = region.rkey();
+        self.regions.insert(key, region);
+        Ok(key)
+    }
+
+    fn close_key(&mut self, key: u32) {
+        // The last clone: when it is gone no engine uses the memory by this key any more.
+        self.regions.remove(&key);
+    }
+
     fn post_receive(&mut self, now: Instant, qpn: Qpn, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let qp = self.queue_pairs.get(&qpn.value()).ok_or(PostError::State)?;
         match wr.best_effort {
@@ -132,7 +147,7 @@ pub fn run(
 impl Group {
     fn new(options: &Options, fault: Option<Spec>, mtu: PathMtu) -> Result<Group, DeviceError> {
         let ranks = options.ranks;
-        let bounded = options.transport.is_bounded();
+        let bounded = is_bounded(options.transport);
         let exchanges = Exchanges::of(&[options.call], ranks, bounded)?;
         let open = OpenOptions { fault, seed: options.seed, ..OpenOptions::default() };
         let contexts = Context::open_pair([&open, &open]).map_err(refused)?;
@@ -173,7 +188,7 @@ impl Group {
         ranks: [usize; 2],
         has_data: bool,
     ) -> Result<(), DeviceError> {
-        let words = self.queue_pairs(options, mtu, ranks, (Transport::Rc, Endpoint::word_caps()))?;
+        let words = self.queue_pairs(options, mtu, ranks, (Transport::Rc, self.ends[ranks[0]].word_caps()))?;
         for i in 0..2 {
             self.ends[ranks[i]].set_words(&mut &mut self.verbs[ranks[i]], ranks[1 - i], words[i])?;
         }
@@ -181,7 +196,10 @@ impl Group {
             let caps = self.ends[ranks[0]].data_caps();
             let data = self.queue_pairs(options, mtu, ranks, (options.transport, caps))?;
             let warm_up = match self.ends[ranks[0]].warms_up() {
-                true => self.queue_pairs(options, mtu, ranks, (Transport::Rc, caps))?.map(Some),
+                true => {
+                    let caps = self.ends[ranks[0]].warm_up_caps();
+                    self.queue_pairs(options, mtu, ranks, (Transport::Rc, caps))?.map(Some)
+                }
                 false => [None; 2],
             };
             for i in 0..2 {
@@ -321,8 +339,9 @@ mod tests {
             reduction: Reduction::Sum,
             bytes: 100_000,
         };
-        let algorithms = [Algorithm::Ring, Algorithm::Tree, Algorithm::Bcube, Algorithm::Ring];
-        for (transport, algorithm) in ["rc", "sr", "lowar", "xp"].into_iter().zip(algorithms) {
+        let algorithms =
+            [Algorithm::Ring, Algorithm::Tree, Algorithm::Bcube, Algorithm::Ring, Algorithm::Ring, Algorithm::Tree];
+        for (transport, algorithm) in ["rc", "sr", "lowar", "xp", "uc", "uc"].into_iter().zip(algorithms) {
             let call = Call { algorithm, ..call };
             let options = Options {
                 call,

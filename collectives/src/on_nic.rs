@@ -39,12 +39,12 @@ impl NicPlace {
 
     /// What a queue pair for warm-ups is made with; `None` where there are none.
     pub fn warm_up(self, end: &Endpoint, limit_flight: bool) -> Option<QpInit> {
-        end.warms_up().then(|| QpInit { limit_flight, ..self.init(Transport::Rc, end.data_caps()) })
+        end.warms_up().then(|| QpInit { limit_flight, ..self.init(Transport::Rc, end.warm_up_caps()) })
     }
 
     /// What a queue pair for words is made with: somebody reads them, whatever frames carry.
-    pub fn words(self) -> QpInit {
-        QpInit { never_elided: true, ..self.init(Transport::Rc, Endpoint::word_caps()) }
+    pub fn words(self, end: &Endpoint) -> QpInit {
+        QpInit { never_elided: true, ..self.init(Transport::Rc, end.word_caps()) }
     }
 
     fn init(self, transport: Transport, caps: Caps) -> QpInit {
@@ -75,6 +75,19 @@ impl Verbs for NicVerbs<'_> {
 
     fn deregister(&mut self, memory: &Memory) -> Result<(), Refused> {
         self.nic.dereg_mr(memory.key).map_err(|e| Refused(e.to_string()))
+    }
+
+    fn open_key(&mut self, memory: &Memory) -> Result<u32, Refused> {
+        let (pd, access) = (self.place.pd, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+        let key = match &memory.buffer {
+            Some(buffer) => self.nic.reg_mr(pd, buffer, access),
+            None => self.nic.alloc_null_mr(pd, access),
+        };
+        key.map_err(|e| Refused(e.to_string()))
+    }
+
+    fn close_key(&mut self, key: u32) {
+        let _ = self.nic.dereg_mr(key);
     }
 
     fn post_receive(&mut self, _: Instant, qpn: Qpn, wr: &RecvWr<'_>) -> Result<(), PostError> {

@@ -12,6 +12,7 @@ use crate::call::Call;
 use crate::element;
 use crate::member::{Member, MemberCounters, MemberSettings, Outcome};
 use crate::report::{RankReport, Report};
+use crate::uc::is_bounded;
 
 /// A run.
 #[derive(Debug, Clone)]
@@ -78,7 +79,7 @@ pub trait Ranks {
 pub fn drive<R: Ranks>(ranks: &mut R, options: &Options, go_on: &dyn Fn(u64) -> bool) -> Result<Report, R::Error> {
     let Options { call, iterations, pause, ref member, transport, .. } = *options;
     let mut report = Report { ranks: vec![RankReport::default(); options.ranks], ..Report::default() };
-    if transport.is_bounded() && member.fixed.is_none() {
+    if is_bounded(transport) && member.fixed.is_none() {
         fill(ranks, options);
         match ranks.collective(&call, true, &|| !go_on(0))? {
             Some(outcomes) => report.warm_up = outcomes.iter().map(|(_, took)| *took).max(),

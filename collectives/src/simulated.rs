@@ -18,6 +18,7 @@ use crate::fabric::Refused;
 use crate::member::{Member, MemberError, MemberSettings, Outcome, Progress};
 use crate::on_nic::NicPlace;
 use crate::plan::Exchanges;
+use crate::uc::is_bounded;
 
 pub use run::run;
 
@@ -63,7 +64,7 @@ pub enum ClusterError {
         why: String,
     },
     /// The transport keeps no promise that a collective could stand on.
-    #[error("{0} neither delivers every message nor says what is missing: rc, sr, lowar and xp do")]
+    #[error("{0} neither delivers every message nor says what is missing: rc, sr, lowar, xp and uc do")]
     Transport(Transport),
     /// A host that is not there, or stands for two ranks.
     #[error("the network has no {0} hosts for as many ranks, or two ranks are on one")]
@@ -149,7 +150,7 @@ impl<'t> Cluster<'t> {
         if !config.hosts.iter().all(|host| taken.get_mut(*host).is_some_and(|taken| !std::mem::replace(taken, true))) {
             return Err(ClusterError::Hosts(ranks));
         }
-        let bounded = config.transport.is_bounded();
+        let bounded = is_bounded(config.transport);
         if !bounded && !config.transport.is_reliable() {
             return Err(ClusterError::Transport(config.transport));
         }
@@ -196,7 +197,7 @@ impl<'t> Cluster<'t> {
         // Where a word and its Tail are lost everybody waits: the timeout is one of the longest round trips, not four.
         let timeout = Some(timeout_code(self.network.round_trip(true)));
         let qpns =
-            self.make(hosts, ranks.map(|rank| places[rank].words()), &Connecting { timeout, ..Connecting::default() })?;
+            self.make(hosts, ranks.map(|rank| places[rank].words(&ends[rank])), &Connecting { timeout, ..Connecting::default() })?;
         for i in 0..2 {
             let mut verbs = places[ranks[i]].verbs(self.network.nic(hosts[i]));
             let set = ends[ranks[i]].set_words(&mut verbs, ranks[1 - i], qpns[i]);

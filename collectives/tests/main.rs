@@ -7,4 +7,5 @@ mod reference;
 mod simulated;
 mod timeouts;
 mod trouble;
+mod uc;
 mod world;

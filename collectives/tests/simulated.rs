@@ -16,7 +16,7 @@ use super::plain::operations;
 use super::reference::{draw, expected};
 use super::world::Random;
 
-const CALL: Call = Call {
+pub(crate) const CALL: Call = Call {
     operation: Operation::AllReduce,
     algorithm: Algorithm::Ring,
     element: Element::F32,
@@ -32,11 +32,11 @@ pub(crate) fn network(kind: Kind, fault: &str) -> Topology {
     topology
 }
 
-fn star(hosts: usize, fault: &str) -> Topology {
+pub(crate) fn star(hosts: usize, fault: &str) -> Topology {
     network(Kind::Star { hosts: hosts.max(2) }, fault)
 }
 
-fn config(hosts: &[usize], transport: &str, calls: &[Call]) -> GroupConfig {
+pub(crate) fn config(hosts: &[usize], transport: &str, calls: &[Call]) -> GroupConfig {
     GroupConfig {
         hosts: hosts.to_vec(),
         transport: transport.parse().unwrap(),
@@ -48,13 +48,13 @@ fn config(hosts: &[usize], transport: &str, calls: &[Call]) -> GroupConfig {
     }
 }
 
-fn set(cluster: &Cluster<'_>, group: usize, inputs: &[Vec<u8>]) {
+pub(crate) fn set(cluster: &Cluster<'_>, group: usize, inputs: &[Vec<u8>]) {
     for (rank, input) in inputs.iter().enumerate() {
         cluster.endpoint(group, rank).buffer().unwrap().write_at(0, input);
     }
 }
 
-fn get(cluster: &Cluster<'_>, group: usize, call: &Call, ranks: usize) -> Vec<Vec<u8>> {
+pub(crate) fn get(cluster: &Cluster<'_>, group: usize, call: &Call, ranks: usize) -> Vec<Vec<u8>> {
     let of = |rank| {
         let mut bytes = vec![0; call.bytes as usize];
         cluster.endpoint(group, rank).buffer().unwrap().read_at(0, &mut bytes);
@@ -63,7 +63,7 @@ fn get(cluster: &Cluster<'_>, group: usize, call: &Call, ranks: usize) -> Vec<Ve
     (0..ranks).map(of).collect()
 }
 
-fn assert_results(call: &Call, got: &[Vec<u8>], wanted: &[Vec<u8>], what: &str) {
+pub(crate) fn assert_results(call: &Call, got: &[Vec<u8>], wanted: &[Vec<u8>], what: &str) {
     for rank in 0..got.len() {
         let range = call.result(got.len(), rank);
         let range = range.start as usize..range.end as usize;
@@ -71,7 +71,7 @@ fn assert_results(call: &Call, got: &[Vec<u8>], wanted: &[Vec<u8>], what: &str) 
     }
 }
 
-fn log_of(outcomes: &[Outcome]) -> LossLog {
+pub(crate) fn log_of(outcomes: &[Outcome]) -> LossLog {
     let mut log = LossLog::default();
     outcomes.iter().flat_map(|outcome| &outcome.losses).for_each(|loss| log.add(loss.clone()));
     log
@@ -85,7 +85,7 @@ fn results_are_the_same_bit_for_bit_over_every_transport_and_network() {
         network(Kind::LeafSpine { leaves: 3, spines: 2, hosts: 2 }, ""),
         network(Kind::FatTree { k: 4 }, ""),
     ];
-    for (i, transport) in ["rc", "sr", "lowar", "xp", "xp:tail=2,linger=20us"].into_iter().enumerate() {
+    for (i, transport) in ["rc", "sr", "lowar", "xp", "xp:tail=2,linger=20us", "uc"].into_iter().enumerate() {
         for (j, algorithm) in [Algorithm::Ring, Algorithm::Tree, Algorithm::Bcube].into_iter().enumerate() {
             for operation in operations(4) {
                 let call = Call { algorithm, operation, bytes: 30_004, ..CALL };

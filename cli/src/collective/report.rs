@@ -8,6 +8,7 @@ use softnic_collectives::call::Operation;
 use softnic_collectives::member::MemberCounters;
 use softnic_collectives::report::{RankReport, Report, Times};
 use softnic_collectives::run::Options;
+use softnic_collectives::uc::is_bounded;
 use softnic_transports::Counters;
 
 fn cct(times: &Times) -> Value {
@@ -151,7 +152,7 @@ pub(super) fn print_table(options: &Options, report: &Report) -> io::Result<()> 
         let ms = |d: &Duration| d.as_secs_f64() * 1e3;
         writeln!(out, "budget            {:>12.3} ms first, {:.3} last", ms(first), ms(last))?;
     }
-    if options.transport.is_bounded() || !report.losses.is_empty() {
+    if is_bounded(options.transport) || !report.losses.is_empty() {
         let partial: u64 = report.ranks.iter().map(|rank| rank.member.partial_messages).sum();
         let (missing, bytes) = (report.missing_fraction() * 100.0, report.losses.bytes());
         writeln!(out, "missing           {missing:>12.4} %, {bytes} bytes of {partial} messages")?;

@@ -9,7 +9,7 @@ use softnic_wire::Instant;
 use super::error::MemberError;
 use crate::call::{Algorithm, Call, Element, Operation, Reduction};
 use crate::element::reduce;
-use crate::fabric::{Fabric, Region};
+use crate::fabric::{Fabric, Region, Window};
 use crate::losses::{Loss, bytes_of, tidy};
 use crate::plan::{Act, Plan, Step};
 use crate::timeouts::Budget;
@@ -106,6 +106,12 @@ impl Running {
 
     pub(super) fn receives_from(&self, peer: usize) -> bool {
         !self.plan().receives_from(peer).is_empty()
+    }
+
+    /// Where the n-th message from a rank goes, if it has to know.
+    pub(super) fn window(&self, peer: usize, message: usize, fabric: &impl Fabric) -> Option<Window> {
+        let &step = self.plan().receives_from(peer).get(message)?;
+        fabric.window(step, &self.plan().steps[step as usize])
     }
 
     /// The budget is known.
