@@ -248,8 +248,8 @@ fn settling(run: &Ran, step: Duration) -> Settling {
 /// How far T moves where one rank's reports are this much off, by the margin.
 type Lie = (f64, f64, Option<f64>);
 
-/// The updates of a run again, with the reports of one rank multiplied by 10 and by 0.1. Nothing is missing in these runs, so what ranks
-/// report does not follow from T.
+/// The updates of a run again, with the reports of one rank multiplied by 10 and by 0.1. Where nothing is cut off, what ranks report does not
+/// follow from T.
 fn lies(runs: &Runs) -> Result<Vec<Lie>, String> {
     let mut all = Vec::new();
     for margin in [0.0, 0.5] {
@@ -411,11 +411,11 @@ fn beside(runs: &Runs) -> Vec<Beside> {
 
 fn notes(runs: &Runs, needed: Option<f64>) -> Vec<String> {
     let mut notes = vec![
-        "The rule of the paper pulls T to the median of what was needed: about half of the ranks are then cut off. The default margin is 0.5: the least with which no collective is cut off here and in docs/collectives.md, and a margin costs time only where bytes do not come.".to_string(),
-        "One rank's reports count as within a factor of 8 of T, and the median of eight moves to the next rank's at most; the updates are those of the runs of the step, made again with the reports of one rank changed. Nothing was missing in them, so no report depends on T.".to_string(),
+        "The rule of the paper pulls T to the median of what was needed: about half of the ranks are then cut off. The default margin is 0.5: with it nothing is cut off here nor in docs/collectives.md, where links stall; and a margin costs time only where bytes do not come.".to_string(),
+        "Reports that are off: the updates of the runs of the step, made again with the reports of one rank changed. With the margin nothing is cut off in them, so no report depends on T; without it reports are as the T of the run cut them.".to_string(),
     ];
     if let (Some(time), Some(needed)) = (aggressive(runs), needed) {
-        notes.push(format!("With 4.5 % of the bytes missing a collective takes {:.3} of the loss-free mean: a fixed budget cuts off what is late of each phase, and what it saves is no more than what the slowest collectives take beyond the others.", time / needed));
+        notes.push(format!("With 4.5 % of the bytes missing a collective takes {:.3} of the loss-free mean: the line is the bound, and 4.5 % less to wait for is not much.", time / needed));
     }
     if let Some((_, of)) = runs.iter().find(|(what, _)| *what == What::SlowRank)
         && let Some(sum) = Sum::of(of.iter().map(|(_, run)| run))
