@@ -1,4 +1,4 @@
-//! `softnic collective`: a collective of many ranks, again and again, in virtual time or in one process.
+//! `softnic collective`: a collective of many ranks, again and again, in virtual time, in one process, or each rank in a process of its own.
 
 mod report;
 
@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use softnic_collectives::call::{Algorithm, Call, Element, Operation, Reduction};
 use softnic_collectives::losses::LossLog;
 use softnic_collectives::member::MemberSettings;
-use softnic_collectives::on_device;
+use softnic_collectives::on_device::{self, Process};
 use softnic_collectives::run::Options;
 use softnic_collectives::simulated;
 use softnic_collectives::timeouts::TimeoutSettings;
@@ -19,6 +19,7 @@ use softnic_collectives::uc::is_bounded;
 use softnic_fault_injector::{Spec, units};
 use softnic_perf::options::mtu_arg;
 use softnic_perf::stop;
+use softnic_runtime::api::{DeviceSpec, OpenOptions};
 use softnic_sim::topology::{Kind, Link, Topology};
 use softnic_sim::{Cc, Transport, UNITS};
 use softnic_transports::qp::PayloadMode;
@@ -31,7 +32,7 @@ const MAX_RANKS: usize = 4096;
 /// The most ranks of one process in real time.
 const MAX_LOCAL: usize = 64;
 
-/// Run a collective of many ranks, in virtual time or in this process: how long it takes, and over xp what does not come in time
+/// Run a collective of many ranks, in virtual time, in this process, or one rank of it on a device: how long it takes, and over xp what does not come in time
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   softnic collective allreduce --ranks 8 --size 20MB --algo ring --transport rc --rate 25Gbit --payload none --iters 3
@@ -40,9 +41,10 @@ const MAX_LOCAL: usize = 64;
   softnic collective allgather --ranks 4 --transport xp --fault loss=0.01 --losses run.losses
   softnic collective allgather --ranks 4 --transport rc --replay run.losses
   softnic collective allreduce --dev mem --ranks 4 --transport sr --iters 100
+  softnic collective allreduce --dev afxdp:eth0 --rank 0 --peers 10.0.0.1,10.0.0.2 --size 16M --transport xp
   softnic collective reducescatter --topology network.toml --ranks 4 --algo bcube
 
-Without --topology all ranks are on one switch. Over xp a collective has a budget, which follows what the group needed before, from a
+Without --topology all ranks are on one switch. One rank a process: the same command for each, with a --rank of its own. Over xp a collective has a budget, which follows what the group needed before, from a
 warm-up over rc on: docs/collectives.md tells how, and what the JSON has. The same options and seed give the same run.")]
 pub(crate) struct Args {
     /// allreduce, reducescatter, allgather, alltoall, broadcast or barrier
@@ -74,9 +76,9 @@ pub(crate) struct Args {
     pause: Duration,
     #[arg(long, default_value = "rc", value_parser = transport_arg, help = transport_help(), help_heading = "How it is sent")]
     transport: Transport,
-    /// Congestion control of the data: none, window, dcqcn or fixed:RATE, as softnic sim has it
-    #[arg(long, default_value = "none", value_parser = cc_arg, value_name = "none|window|dcqcn|swift|eqds|fixed:RATE", help_heading = "How it is sent")]
-    cc: Cc,
+    /// Congestion control of the data, as softnic sim has it [default: none; on a device window]
+    #[arg(long, value_parser = cc_arg, value_name = "none|window|dcqcn|swift|eqds|fixed:RATE", help_heading = "How it is sent")]
+    cc: Option<Cc>,
     /// Local ACK timeout of the data: 4.096 µs · 2^N [default: the smallest of at least 4 of the longest round trips]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=31), help_heading = "How it is sent")]
     timeout: Option<u8>,
@@ -110,9 +112,16 @@ pub(crate) struct Args {
     /// Lose what such a file says, whatever the transport, beside what the network loses
     #[arg(long, value_name = "FILE", help_heading = "Losses")]
     replay: Option<String>,
-    /// Run it in real time: mem is two NICs in this process with a wire in memory between them, and every other rank on each
-    #[arg(long, value_name = "mem", value_parser = dev_arg, conflicts_with_all = ["topology", "rate", "delay", "queue", "payload"], help_heading = "The network")]
-    dev: Option<Mem>,
+    /// Run it in real time: mem is all ranks in this process, on two NICs with a wire in memory between them; any other device of softnic
+    /// perf (afxdp:IF, shm, dgram:…, dpdk:…, shared:IF) is one rank a process, with --rank and --peers
+    #[arg(long, value_name = "DEVICE", value_parser = dev_arg, conflicts_with_all = ["topology", "rate", "delay", "queue", "payload"], help_heading = "The network")]
+    dev: Option<DeviceSpec>,
+    /// Which rank this process is, from 0
+    #[arg(long, value_name = "I", requires_all = ["dev", "peers"], help_heading = "The network")]
+    rank: Option<usize>,
+    /// Where all ranks listen (TCP), in the order of ranks: HOST or HOST:PORT, with commas between them [default port: 18517]
+    #[arg(long, value_name = "LIST", requires_all = ["dev", "rank"], help_heading = "The network")]
+    peers: Option<String>,
     /// The network, as softnic sim takes it; without flows and groups
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "delay", "queue", "mtu", "fault", "payload"], help_heading = "The network")]
     topology: Option<String>,
@@ -136,15 +145,8 @@ pub(crate) struct Args {
     payload: PayloadMode,
 }
 
-/// The device that there is.
-#[derive(Debug, Clone, Copy)]
-struct Mem;
-
-fn dev_arg(s: &str) -> Result<Mem, String> {
-    match s {
-        "mem" => Ok(Mem),
-        _ => Err("a collective runs on mem so far: all ranks in this process".into()),
-    }
+fn dev_arg(s: &str) -> Result<DeviceSpec, String> {
+    s.parse::<DeviceSpec>().map_err(|e| e.to_string())
 }
 
 fn takes(transport: Transport) -> bool {
@@ -229,6 +231,34 @@ impl Args {
         Ok((topology, ranks))
     }
 
+    /// This rank, where each is a process of its own.
+    fn process(&self, seed: u64) -> Result<Option<Process>, String> {
+        let (device, rank, list) = match (&self.dev, self.rank, &self.peers) {
+            (None, ..) | (Some(DeviceSpec::Mem), None, None) => return Ok(None),
+            (Some(DeviceSpec::Mem), ..) => {
+                return Err(
+                    "--dev mem: all ranks are in this process, so there is no --rank and there are no --peers".into()
+                );
+            }
+            (Some(device), Some(rank), Some(list)) => (device, rank, list),
+            _ => {
+                return Err(
+                    "one rank a process: say which one with --rank, and where all of them are with --peers".into()
+                );
+            }
+        };
+        let peers = on_device::parse_peers(list).map_err(|e| format!("--peers: {e}"))?;
+        if rank >= peers.len() {
+            return Err(format!("--rank {rank}: --peers has {} ranks, from 0 on", peers.len()));
+        }
+        if self.ranks.is_some_and(|ranks| ranks != peers.len()) {
+            return Err(format!("--ranks {}: --peers has {}", self.ranks.unwrap_or_default(), peers.len()));
+        }
+        let fault = (self.fault != Spec::default()).then(|| self.fault.clone());
+        let open = OpenOptions { fault, seed, ..OpenOptions::default() };
+        Ok(Some(Process { device: device.clone(), open, rank, peers, mtu: self.mtu }))
+    }
+
     fn options(&self, ranks: usize, seed: u64) -> Result<Options, String> {
         let operation = match self.operation {
             Operation::Broadcast { .. } => Operation::Broadcast { root: self.root },
@@ -242,8 +272,9 @@ impl Args {
             bytes: if operation == Operation::Barrier { 0 } else { self.size },
         };
         call.check(ranks).map_err(|e| e.to_string())?;
-        if !self.cc.is_for(self.transport) {
-            return Err(format!("--cc {} is not for {}", self.cc.name(), self.transport));
+        let cc = self.cc.unwrap_or(if self.dev.is_some() { Cc::Window } else { Cc::None });
+        if !cc.is_for(self.transport) {
+            return Err(format!("--cc {} is not for {}", cc.name(), self.transport));
         }
         let usual = TimeoutSettings::default();
         let timeouts = TimeoutSettings {
@@ -266,7 +297,7 @@ impl Args {
             ranks,
             transport: self.transport,
             stride: self.stride,
-            cc: self.cc,
+            cc,
             timeout: self.timeout,
             iterations: self.iters,
             pause: self.pause,
@@ -284,10 +315,11 @@ impl Args {
 
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let (topology, ranks) = args.network()?;
-    if args.dev.is_some() && ranks > MAX_LOCAL {
+    if args.dev == Some(DeviceSpec::Mem) && ranks > MAX_LOCAL {
         return Err(format!("--ranks {ranks}: on mem it is a number from 1 to {MAX_LOCAL}"));
     }
-    let options = args.options(ranks, common.seed)?;
+    let process = args.process(common.seed)?;
+    let options = args.options(process.as_ref().map_or(ranks, |process| process.peers.len()), common.seed)?;
     // A file that cannot be written is told before the run, not after it.
     let losses = args.losses.as_deref().map(|path| {
         std::fs::File::create(path).map(|file| (path, file)).map_err(|e| format!("cannot write the losses {path}: {e}"))
@@ -299,9 +331,10 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         bar.set_position(done);
         !stop::requested()
     };
-    let report = match args.dev {
-        None => simulated::run(&topology, &options, &go_on).map_err(|e| e.to_string()),
-        Some(Mem) => {
+    let report = match (&args.dev, &process) {
+        (None, _) => simulated::run(&topology, &options, &go_on).map_err(|e| e.to_string()),
+        (Some(_), Some(process)) => on_device::run_rank(&options, process, &go_on).map_err(|e| e.to_string()),
+        (Some(_), None) => {
             let fault = (args.fault != Spec::default()).then(|| args.fault.clone());
             on_device::run(&options, fault, args.mtu, &go_on).map_err(|e| e.to_string())
         }

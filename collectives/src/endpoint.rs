@@ -130,6 +130,17 @@ struct Links {
     control: Option<Qpn>,
 }
 
+/// A message that was posted or has ended, for whoever watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Noted {
+    /// The step.
+    pub step: u32,
+    /// When.
+    pub at: Instant,
+    /// Its deadline, where it was posted now; `None` where it has ended.
+    pub posted: Option<Option<Instant>>,
+}
+
 /// What a rank of a group has on its NIC.
 pub struct Endpoint {
     config: EndpointConfig,
@@ -152,6 +163,8 @@ pub struct Endpoint {
     fragments: Option<Fragments>,
     /// What happened to these, and was not polled.
     events: VecDeque<FabricEvent>,
+    /// What happened to messages, where somebody watches.
+    notes: Option<Vec<Noted>>,
 }
 
 /// What a work request is, in its number.
@@ -200,6 +213,7 @@ impl Endpoint {
             wake: None,
             fragments: (config.transport == Transport::Uc).then(|| Fragments::new(ranks)),
             events: VecDeque::new(),
+            notes: None,
         })
     }
 
@@ -278,6 +292,22 @@ impl Endpoint {
         self.buffer.buffer.as_ref()
     }
 
+    /// From now on what happens to messages is noted.
+    pub fn watch(&mut self) {
+        self.notes.get_or_insert_default();
+    }
+
+    /// What happened to messages since the last time.
+    pub fn take_notes(&mut self) -> Vec<Noted> {
+        self.notes.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn note(&mut self, step: u32, at: Instant, posted: Option<Option<Instant>>) {
+        if let Some(notes) = &mut self.notes {
+            notes.push(Noted { step, at, posted });
+        }
+    }
+
     /// When it wants to be looked at; said once.
     pub fn take_wake(&mut self) -> Option<Instant> {
         let due = self.fragments.as_ref().and_then(|fragments| fragments.due);
@@ -334,8 +364,12 @@ impl<'f, V: Verbs> VerbsFabric<'f, V> {
                 Ok(()) => self.end.events.pop_front(),
                 Err(Refused(why)) => Some(FabricEvent::Failed { peer, why }),
             },
-            (Work::Data, false) => Some(FabricEvent::Sent { step: index }),
+            (Work::Data, false) => {
+                self.end.note(index, self.now, None);
+                Some(FabricEvent::Sent { step: index })
+            }
             (Work::Data, true) => {
+                self.end.note(index, self.now, None);
                 self.end.placed = c.byte_len;
                 Some(FabricEvent::Received { step: index, whole: c.partial.is_none() })
             }
@@ -383,6 +417,7 @@ impl<V: Verbs> Fabric for VerbsFabric<'_, V> {
             return self.expect_fragments(index, step, deadline);
         }
         let qpn = self.data(step.peer)?;
+        self.end.note(index, self.now, Some(deadline));
         let sge = match step.act {
             Act::Place | Act::Send => self.end.buffer.sge(step.at, step.len),
             Act::Copy | Act::Reduce => self.end.scratch.sge(step.scratch, step.len),
@@ -413,6 +448,7 @@ impl<V: Verbs> Fabric for VerbsFabric<'_, V> {
             return self.send_fragments(index, step, deadline);
         }
         let qpn = self.data(step.peer)?;
+        self.end.note(index, self.now, Some(deadline));
         let sges = [self.end.buffer.sge(step.at, step.len)];
         let stride = self.end.config.stride;
         let best_effort = deadline.map(|at| BestEffort { deadline: Some(at), stride, bitmap: None });

@@ -14,6 +14,7 @@ pub mod endpoint;
 pub mod fabric;
 pub mod losses;
 pub mod member;
+pub mod model;
 pub mod on_device;
 pub mod on_nic;
 pub mod plan;

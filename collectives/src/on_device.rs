@@ -1,28 +1,34 @@
-//! Groups in one process, in real time: ranks on two NICs of the runtime with a wire in memory between them. Ranks on one NIC reach each other
+//! Ranks on NICs of the runtime, in real time: one of them in this process ([`run_rank`]), or all of them.
+//!
+//! Groups in one process: ranks on two NICs of the runtime with a wire in memory between them. Ranks on one NIC reach each other
 //! by its loopback, the others by the wire. One thread looks after all ranks, so this is for what is right, and not for how fast.
 
-use std::collections::BTreeMap;
+mod meeting;
+mod process;
+mod verbs;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant as Clock};
 
 use softnic_fault_injector::Spec;
 use softnic_nic::Buffer;
-use softnic_runtime::api::{
-    Access, Choice, CompletionQueue, Connection, Context, MemoryRegion, OpenOptions, PathMtu, PeerPath,
-    ProtectionDomain, Psn, QpOptions, Qpn, QueuePair,
-};
+use softnic_runtime::api::{Choice, Connection, Context, OpenOptions, PathMtu, PeerPath, Psn, Qpn};
 use softnic_transports::qp::Caps;
-use softnic_transports::{BestEffort, Completion, Counters, PostError, RecvWr, SendWr, Transport};
+use softnic_transports::{Counters, Transport};
 use softnic_wire::Instant;
 
 use crate::call::{Call, CallError};
-use crate::endpoint::{Endpoint, EndpointConfig, Memory, Verbs, VerbsFabric};
+use crate::endpoint::{Endpoint, EndpointConfig, VerbsFabric};
 use crate::fabric::Refused;
 use crate::member::{Member, MemberError, MemberSettings, Outcome, Progress};
 use crate::plan::Exchanges;
 use crate::report::Report;
 use crate::run::{Options, Ranks, drive};
 use crate::uc::is_bounded;
+
+pub use meeting::{DEFAULT_PORT, Peer, parse_peers};
+pub use process::{Process, run_rank};
+use verbs::DeviceVerbs;
 
 /// How long queue pairs are waited for that agree on their transport.
 const AGREEMENT: Duration = Duration::from_secs(10);
@@ -56,66 +62,6 @@ impl From<Refused> for DeviceError {
 
 fn refused(why: impl std::fmt::Display) -> DeviceError {
     DeviceError::Refused(why.to_string())
-}
-
-/// The verbs of a rank on a NIC of the runtime.
-struct DeviceVerbs {
-    pd: ProtectionDomain,
-    cq: CompletionQueue,
-    queue_pairs: BTreeMap<u32, QueuePair>,
-    regions: BTreeMap<u32, MemoryRegion>,
-}
-
-impl Verbs for &mut DeviceVerbs {
-    fn has_payload(&self) -> bool {
-        true
-    }
-
-    fn register(&mut self, _: u64, len: u64, _: bool) -> Result<Memory, Refused> {
-        let region = self.pd.alloc_mr(len.max(8) as usize, Access::LOCAL_WRITE).map_err(|e| Refused(e.to_string()))?;
-        let memory = Memory { base: region.addr(), key: region.lkey(), buffer: Some(Arc::clone(region.buffer())) };
-        self.regions.insert(memory.key, region);
-        Ok(memory)
-    }
-
-    fn deregister(&mut self, memory: &Memory) -> Result<(), Refused> {
-        self.regions.remove(&memory.key);
-        Ok(())
-    }
-
-    fn open_key(&mut self, memory: &Memory) -> Result<u32, Refused> {
-        let Some(buffer) = &memory.buffer else { return Err(Refused("memory without bytes".into())) };
-        let region = self.pd.reg_mr(buffer, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
-        let region = region.map_err(|e| Refused(e.to_string()))?;
-        let key = region.rkey();
-        self.regions.insert(key, region);
-        Ok(key)
-    }
-
-    fn close_key(&mut self, key: u32) {
-        // The last clone: when it is gone no engine uses the memory by this key any more.
-        self.regions.remove(&key);
-    }
-
-    fn post_receive(&mut self, now: Instant, qpn: Qpn, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        let qp = self.queue_pairs.get(&qpn.value()).ok_or(PostError::State)?;
-        match wr.best_effort {
-            Some(BestEffort { deadline: Some(at), .. }) => qp.post_recv_within(wr, at.saturating_since(now)),
-            _ => qp.post_recv(wr),
-        }
-    }
-
-    fn post_send(&mut self, now: Instant, qpn: Qpn, wr: &SendWr<'_>) -> Result<(), PostError> {
-        let qp = self.queue_pairs.get(&qpn.value()).ok_or(PostError::State)?;
-        match wr.best_effort {
-            Some(BestEffort { deadline: Some(at), .. }) => qp.post_send_within(wr, at.saturating_since(now)),
-            _ => qp.post_send(wr),
-        }
-    }
-
-    fn poll(&mut self) -> Option<Completion> {
-        self.cq.poll_one().ok().flatten()
-    }
 }
 
 /// A group of ranks on two NICs.
@@ -163,12 +109,7 @@ impl Group {
         for rank in 0..ranks {
             let context = &contexts[rank % 2];
             let completions = Endpoint::completions(&config, ranks, exchanges.peers(rank));
-            let mut own = DeviceVerbs {
-                pd: context.alloc_pd(),
-                cq: context.create_cq(completions).map_err(refused)?,
-                queue_pairs: BTreeMap::new(),
-                regions: BTreeMap::new(),
-            };
+            let mut own = DeviceVerbs::new(context, completions)?;
             ends.push(Endpoint::new(&mut &mut own, config, ranks, options.call.bytes)?);
             verbs.push(own);
         }
@@ -219,11 +160,7 @@ impl Group {
     ) -> Result<[Qpn; 2], DeviceError> {
         let mut made = Vec::new();
         for rank in ranks {
-            let DeviceVerbs { pd, cq, .. } = &self.verbs[rank];
-            let usual = QpOptions::new(transport.kind(), cq);
-            let cc = if caps.max_inline > 0 { usual.cc } else { options.cc };
-            let qp = QpOptions { caps, transport, cc, sig_all: false, ..usual };
-            made.push(pd.create_qp(&qp).map_err(refused)?);
+            made.push(self.verbs[rank].make(options, transport, caps)?);
         }
         for i in 0..2 {
             let path = self.path(ranks[i], ranks[1 - i], made[i].qpn())?;
@@ -268,6 +205,10 @@ impl Group {
 
 impl Ranks for Group {
     type Error = DeviceError;
+
+    fn here(&self) -> std::ops::Range<usize> {
+        0..self.members.len()
+    }
 
     fn buffer(&self, rank: usize) -> Option<&Arc<Buffer>> {
         self.ends[rank].buffer()

@@ -59,8 +59,10 @@ pub struct RankReport {
 pub struct Report {
     /// From when all began to when the last rank was through, of each collective.
     pub times: Times,
-    /// Each rank.
+    /// Each rank that was here; the first of them is `first_rank`.
     pub ranks: Vec<RankReport>,
+    /// See above.
+    pub first_rank: usize,
     /// The budget of each collective, where there was one: the same at all ranks.
     pub timeouts: Vec<Duration>,
     /// Of each collective the part of the bytes that did not come.

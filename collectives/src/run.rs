@@ -1,5 +1,6 @@
 //! One collective, many times, by one group: what `softnic collective` runs, wherever the ranks are.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,9 @@ pub trait Ranks {
     /// What keeps it from its work.
     type Error;
 
+    /// The ranks that are here: all, or one where each is a process of its own.
+    fn here(&self) -> Range<usize>;
+
     /// The buffer of a rank, if frames carry any bytes.
     fn buffer(&self, rank: usize) -> Option<&Arc<Buffer>>;
 
@@ -78,7 +82,9 @@ pub trait Ranks {
 /// When a rank gives up.
 pub fn drive<R: Ranks>(ranks: &mut R, options: &Options, go_on: &dyn Fn(u64) -> bool) -> Result<Report, R::Error> {
     let Options { call, iterations, pause, ref member, transport, .. } = *options;
-    let mut report = Report { ranks: vec![RankReport::default(); options.ranks], ..Report::default() };
+    let here = ranks.here();
+    let mut report =
+        Report { ranks: vec![RankReport::default(); here.len()], first_rank: here.start, ..Report::default() };
     if is_bounded(transport) && member.fixed.is_none() {
         fill(ranks, options);
         match ranks.collective(&call, true, &|| !go_on(0))? {
@@ -86,7 +92,7 @@ pub fn drive<R: Ranks>(ranks: &mut R, options: &Options, go_on: &dyn Fn(u64) -> 
             None => report.interrupted = true,
         }
     }
-    let before: Vec<MemberCounters> = (0..options.ranks).map(|rank| *ranks.member(rank).counters()).collect();
+    let before: Vec<MemberCounters> = here.clone().map(|rank| *ranks.member(rank).counters()).collect();
     for done in 0..iterations {
         if report.interrupted || !go_on(done) {
             report.interrupted = true;
@@ -102,7 +108,7 @@ pub fn drive<R: Ranks>(ranks: &mut R, options: &Options, go_on: &dyn Fn(u64) -> 
         }
     }
     go_on(report.times.all().len() as u64);
-    for (rank, (of_rank, before)) in report.ranks.iter_mut().zip(&before).enumerate() {
+    for (rank, (of_rank, before)) in here.zip(report.ranks.iter_mut().zip(&before)) {
         of_rank.member = ranks.member(rank).counters().since(before);
         of_rank.nic = ranks.counters(rank);
     }
@@ -116,7 +122,7 @@ pub fn drive<R: Ranks>(ranks: &mut R, options: &Options, go_on: &dyn Fn(u64) -> 
 /// Gives each rank numbers of its own: small whole ones.
 fn fill<R: Ranks>(ranks: &R, options: &Options) {
     let mut bytes = [0; 4096];
-    for rank in 0..options.ranks {
+    for rank in ranks.here() {
         let Some(buffer) = ranks.buffer(rank) else { return };
         let mut random = Random::stream(options.seed, 5000 + rank as u64);
         let len = options.call.bytes as usize;

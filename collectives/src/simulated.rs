@@ -13,7 +13,7 @@ use softnic_sim::{Cc, SimError, Time};
 use softnic_wire::Qpn;
 
 use crate::call::{Call, CallError};
-use crate::endpoint::{Endpoint, EndpointConfig, VerbsFabric};
+use crate::endpoint::{Endpoint, EndpointConfig, Noted, VerbsFabric};
 use crate::fabric::Refused;
 use crate::member::{Member, MemberError, MemberSettings, Outcome, Progress};
 use crate::on_nic::NicPlace;
@@ -98,6 +98,8 @@ struct Group {
     places: Vec<NicPlace>,
     /// The outcome of the collective under way, of each rank that is through, and when that was.
     outcomes: Vec<Option<(Outcome, Time)>>,
+    /// Of each rank that gave up, why, and when that was.
+    given_up: Vec<Option<(MemberError, Time)>>,
 }
 
 impl<'t> Cluster<'t> {
@@ -133,6 +135,21 @@ impl<'t> Cluster<'t> {
     /// The members of a group, by rank.
     pub fn members(&self, group: usize) -> &[Member] {
         &self.groups[group].members
+    }
+
+    /// Why and when a rank of a group gave up.
+    pub fn given_up(&self, group: usize, rank: usize) -> Option<&(MemberError, Time)> {
+        self.groups[group].given_up[rank].as_ref()
+    }
+
+    /// From now on what happens to messages of a group is noted.
+    pub fn watch(&mut self, group: usize) {
+        self.groups[group].ends.iter_mut().for_each(Endpoint::watch);
+    }
+
+    /// What happened to messages of a rank since the last time.
+    pub fn take_notes(&mut self, group: usize, rank: usize) -> Vec<Noted> {
+        self.groups[group].ends[rank].take_notes()
     }
 
     /// A rank's memory.
@@ -177,6 +194,7 @@ impl<'t> Cluster<'t> {
         let mut group = Group {
             members: (0..ranks).map(|rank| Member::new(rank, ranks, settings.clone())).collect(),
             outcomes: vec![None; ranks],
+            given_up: vec![None; ranks],
             config,
             ends,
             places,
@@ -258,7 +276,7 @@ impl<'t> Cluster<'t> {
     /// # Errors
     /// When it cannot.
     pub fn start(&mut self, group: usize, rank: usize, call: &Call, warm_up: bool) -> Result<(), ClusterError> {
-        let Group { config, members, ends, places, outcomes } = &mut self.groups[group];
+        let Group { config, members, ends, places, outcomes, .. } = &mut self.groups[group];
         outcomes[rank] = None;
         let host = config.hosts[rank];
         let now = self.network.now().instant();
@@ -273,22 +291,31 @@ impl<'t> Cluster<'t> {
         self.attend(host)
     }
 
-    /// Has the ranks of a host go on.
+    /// Has the ranks of a host go on, all of them: whoever gives up does not keep the others from it.
     fn attend(&mut self, host: usize) -> Result<(), ClusterError> {
+        let mut attended = Ok(());
         for at in 0..self.ranks_at[host].len() {
             let (group, rank) = self.ranks_at[host][at];
+            attended = attended.and(self.attend_rank(host, group, rank));
+        }
+        attended
+    }
+
+    fn attend_rank(&mut self, host: usize, group: usize, rank: usize) -> Result<(), ClusterError> {
+        if self.groups[group].given_up[rank].is_some() {
+            return Ok(());
+        }
+        self.advance(host, group, rank)?;
+        // What is posted when its time is over has ended by now, and no event tells of it.
+        while self.groups[group].places[rank].has_news(self.network.nic(host)) {
             self.advance(host, group, rank)?;
-            // What is posted when its time is over has ended by now, and no event tells of it.
-            while self.groups[group].places[rank].has_news(self.network.nic(host)) {
-                self.advance(host, group, rank)?;
-            }
         }
         Ok(())
     }
 
     fn advance(&mut self, host: usize, group: usize, rank: usize) -> Result<(), ClusterError> {
         let time = self.network.now();
-        let Group { members, ends, places, outcomes, .. } = &mut self.groups[group];
+        let Group { members, ends, places, outcomes, given_up, .. } = &mut self.groups[group];
         let verbs = places[rank].verbs(self.network.nic(host));
         let mut fabric = VerbsFabric::new(verbs, &mut ends[rank], time.instant());
         let progress = members[rank].advance(&mut fabric);
@@ -300,8 +327,13 @@ impl<'t> Cluster<'t> {
             }
         }
         self.network.touch(host);
-        if let Progress::Done(outcome) = progress.map_err(|why| ClusterError::Member { rank, why })? {
-            outcomes[rank] = Some((outcome, time));
+        match progress {
+            Ok(Progress::Done(outcome)) => outcomes[rank] = Some((outcome, time)),
+            Ok(_) => {}
+            Err(why) => {
+                given_up[rank] = Some((why.clone(), time));
+                return Err(ClusterError::Member { rank, why });
+            }
         }
         Ok(())
     }
@@ -309,7 +341,7 @@ impl<'t> Cluster<'t> {
     /// Goes on until something has happened to a host.
     ///
     /// # Errors
-    /// When a rank gives up, or nothing more happens.
+    /// When a rank gives up, once for each, or nothing more happens.
     pub fn step(&mut self) -> Result<(), ClusterError> {
         let node = self.network.step()?.ok_or(ClusterError::Stalled)?;
         self.events += 1;
@@ -319,6 +351,11 @@ impl<'t> Cluster<'t> {
     /// Whether all ranks of a group are through.
     pub fn is_over(&self, group: usize) -> bool {
         self.groups[group].outcomes.iter().all(Option::is_some)
+    }
+
+    /// Whether a rank of a group is through.
+    pub fn has_outcome(&self, group: usize, rank: usize) -> bool {
+        self.groups[group].outcomes[rank].is_some()
     }
 
     /// The outcomes of all ranks of a group that is through, each with when that was.

@@ -23,6 +23,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use softnic_transports::planted::{Bug, planted};
+
 use crate::call::{Algorithm, Call, Operation};
 
 /// The five numbers, and the most that T may be.
@@ -130,6 +132,12 @@ impl Timeouts {
 
     /// A collective is over.
     pub fn observe(&mut self, call: &Call, observation: Observation) {
+        if planted(Bug::CollectiveMedianOfAnother)
+            && let Some(first) = self.records.values_mut().next()
+        {
+            first.news = Some(observation);
+            return;
+        }
         self.record(call).news = Some(observation);
     }
 

@@ -2,66 +2,13 @@
 
 use proptest::prelude::*;
 use softnic_collectives::call::{Algorithm, Call, Element, Operation, Reduction};
-use softnic_collectives::element::reduce;
 use softnic_collectives::losses::LossLog;
 use softnic_collectives::member::{MemberSettings, Outcome};
-use softnic_collectives::plan::{Act, Plan};
+use softnic_collectives::model::carried_out;
 
 use super::plain::operations;
 use super::reference::draw;
 use super::world::{Random, World};
-
-/// What buffers are when plans are carried out, one step after the other, and bytes of some messages do not come.
-pub(crate) fn carried_out(call: &Call, inputs: &[Vec<u8>], log: &LossLog) -> Vec<Vec<u8>> {
-    let ranks = inputs.len();
-    let plans: Vec<Plan> = (0..ranks).map(|rank| Plan::new(call, ranks, rank, true).unwrap()).collect();
-    let mut buffers = inputs.to_vec();
-    let mut lanes = vec![vec![std::collections::VecDeque::<Vec<u8>>::new(); ranks]; ranks];
-    // Of each rank the steps that are done. A step is done when all before it that it conflicts with are.
-    let mut done: Vec<Vec<bool>> = plans.iter().map(|plan| vec![false; plan.steps.len()]).collect();
-    let mut went_on = true;
-    while went_on {
-        went_on = false;
-        for rank in 0..ranks {
-            for i in 0..plans[rank].steps.len() {
-                let step = plans[rank].steps[i];
-                let conflicts = |j: usize| {
-                    let other = plans[rank].steps[j];
-                    let overlap = other.at < step.range().end && step.at < other.range().end;
-                    let in_order = other.peer == step.peer && other.is_receive() == step.is_receive();
-                    !done[rank][j] && (overlap && (step.act != Act::Send || other.act != Act::Send) || in_order)
-                };
-                if done[rank][i] || (0..i).any(conflicts) {
-                    continue;
-                }
-                let range = step.at as usize..step.range().end as usize;
-                if step.act == Act::Send {
-                    lanes[rank][step.peer].push_back(buffers[rank][range].to_vec());
-                } else {
-                    let Some(message) = lanes[step.peer][rank].pop_front() else { continue };
-                    let missing = log.ranges(0, rank, i as u32);
-                    let came = |at: usize| !missing.iter().any(|r| r.contains(&(at as u32)));
-                    let size = call.element.size() as usize;
-                    for at in (0..message.len()).step_by(size) {
-                        let into = &mut buffers[rank][step.at as usize + at..step.at as usize + at + size];
-                        match (came(at), step.act) {
-                            (true, Act::Reduce) => {
-                                reduce(call.element, call.reduction, into, &message[at..at + size]);
-                            }
-                            (true, _) => into.copy_from_slice(&message[at..at + size]),
-                            (false, Act::Reduce) => {}
-                            (false, _) => into.fill(0),
-                        }
-                    }
-                }
-                done[rank][i] = true;
-                went_on = true;
-            }
-        }
-    }
-    assert!(done.iter().flatten().all(|done| *done), "plans come to their end");
-    buffers
-}
 
 fn log_of(outcomes: &[Outcome]) -> LossLog {
     let mut log = LossLog::default();
@@ -100,7 +47,7 @@ proptest! {
         if loss == 1 {
             prop_assert_eq!(outcomes.iter().map(|outcome| outcome.received).sum::<u64>(), 0);
         }
-        prop_assert!(carried_out(&call, &inputs, &log) == buffers, "{}", call);
+        prop_assert!(carried_out(&call, &inputs, &log, 0).unwrap() == buffers, "{}", call);
 
         // Over a network that loses nothing and has another order, with the log read from its file.
         let text = log.to_string();

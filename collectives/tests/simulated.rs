@@ -5,13 +5,13 @@ use std::time::Duration;
 use softnic_collectives::call::{Algorithm, Call, Element, Operation, Reduction};
 use softnic_collectives::losses::LossLog;
 use softnic_collectives::member::{MemberSettings, Outcome};
+use softnic_collectives::model::carried_out;
 use softnic_collectives::run::Options;
 use softnic_collectives::simulated::{Cluster, GroupConfig, run};
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_sim::topology::{self, Flow, Hooks, Kind, Link, Topology};
 use softnic_sim::{Cc, Op};
 
-use super::losses::carried_out;
 use super::plain::operations;
 use super::reference::{draw, expected};
 use super::world::Random;
@@ -164,7 +164,7 @@ fn over_xp_the_result_is_of_what_came_in_time_and_a_log_loses_the_same_again_ove
                 log.add(softnic_collectives::losses::Loss { collective: 0, ..loss.clone() });
             });
             let got = get(&cluster, group, &call, ranks);
-            assert!(carried_out(&call, &inputs, &log) == got, "seed {seed}, round {round}: {call}");
+            assert!(carried_out(&call, &inputs, &log, 0).unwrap() == got, "seed {seed}, round {round}: {call}");
             // A packet that is leaving is not cut off.
             let end = fixed + Duration::from_micros(3);
             assert!(outcomes.iter().all(|outcome| outcome.elapsed <= end), "seed {seed}: {outcomes:?}");

@@ -201,3 +201,43 @@ fn a_lie_about_what_was_needed_moves_the_budget_of_a_group_of_ranks_by_less_than
         assert!((lied / honest - 1.0).abs() < 0.1, "{lie}: {honest} {lied}");
     }
 }
+
+#[test]
+fn clocks_that_differ_by_days_change_nothing() {
+    let run = |clocks: Vec<Duration>| {
+        let mut world = World::new(5, 6, &MemberSettings { bounded: true, ..MemberSettings::default() });
+        (world.loss, world.clocks) = (20, clocks);
+        let buffers = &mut vec![vec![3; 20_000]; 5];
+        let call = Call { bytes: 20_000, ..CALL };
+        let mut all = vec![world.run_each(&[call; 5], buffers, true).unwrap()];
+        (0..10).for_each(|_| all.push(world.run(&call, buffers).unwrap()));
+        (all, buffers.clone())
+    };
+    let same = run(vec![Duration::ZERO; 5]);
+    assert!(same.0.iter().flatten().any(|outcome| !outcome.losses.is_empty()));
+    assert_eq!(run([0, 86_400, 3, 1_000_000, 12].map(Duration::from_secs).to_vec()), same);
+}
+
+#[test]
+fn of_two_ranks_the_budget_is_between_what_they_propose_and_one_without_news_is_not_counted() {
+    // In a broadcast the root expects nothing, so it has no news: the other one alone decides.
+    let call = Call { operation: Operation::Broadcast { root: 0 }, bytes: 4096, ..CALL };
+    let mut world = World::new(2, 9, &MemberSettings { bounded: true, ..MemberSettings::default() });
+    let buffers = &mut vec![vec![0; 4096]; 2];
+    let warm_up = world.run_each(&[call; 2], buffers, true).unwrap();
+    let first = world.run(&call, buffers).unwrap();
+    // Both have a warm-up: of two the mean.
+    let mean = (warm_up[0].elapsed + warm_up[1].elapsed) / 2;
+    assert_eq!(first[0].budget.unwrap().median, Some(mean));
+    let second = world.run(&call, buffers).unwrap();
+    // What the other one proposes counts as an eighth of T at least.
+    let least = Duration::from_nanos(first[0].budget.unwrap().timeout.as_nanos() as u64 / 8);
+    assert_eq!(second[0].budget.unwrap().median, Some(first[1].elapsed.max(least)));
+    assert_eq!(second[0].budget, second[1].budget);
+    // Nobody expects a byte: T stays.
+    let nothing = Call { bytes: 0, ..call };
+    let third = world.run(&nothing, &mut vec![Vec::new(); 2]).unwrap();
+    let fourth = world.run(&nothing, &mut vec![Vec::new(); 2]).unwrap();
+    assert_eq!((fourth[0].budget.unwrap().median, third[0].expected), (None, 0));
+    assert_eq!(fourth[0].budget.unwrap().before, third[0].budget.map(|budget| budget.timeout));
+}

@@ -61,6 +61,8 @@ pub(crate) struct World {
     pub(crate) tamper: Tamper,
     /// Ranks that do nothing.
     pub(crate) dead: Vec<usize>,
+    /// By how much the clock of each rank is ahead.
+    pub(crate) clocks: Vec<Duration>,
 }
 
 /// What becomes of the words of a rank.
@@ -160,6 +162,7 @@ impl World {
             loss: 0,
             tamper: None,
             dead: Vec::new(),
+            clocks: vec![Duration::ZERO; ranks],
         }
     }
 
@@ -173,7 +176,7 @@ impl World {
             rank,
             host: &mut self.hosts[rank],
             under_way: &mut self.under_way[rank],
-            now: self.now,
+            now: self.now + self.clocks[rank],
             tamper: &mut self.tamper,
         };
         of(&mut self.members[rank], &mut view)
@@ -211,7 +214,10 @@ impl World {
             }
             if !self.deliver() {
                 // Nothing is under way: time goes on.
-                let next = self.hosts.iter().filter_map(|host| host.woken_at).max();
+                let all = self.hosts.iter().zip(&self.clocks);
+                let wakes =
+                    all.filter_map(|(host, ahead)| Some(Instant::ZERO + (host.woken_at? - (Instant::ZERO + *ahead))));
+                let next = wakes.max();
                 self.now = next.expect("everybody waits for ever").max(self.now + Duration::from_nanos(1));
             }
         }

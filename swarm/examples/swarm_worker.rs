@@ -8,7 +8,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use softnic_swarm::{best_effort, failover, multicast, reliable, run_seed_watched, sdr};
+use softnic_swarm::{best_effort, collective, failover, multicast, reliable, run_seed_watched, sdr};
 use softnic_trace::{Log, Trace, parse_level};
 
 /// Far beyond what any seed takes, with debug assertions and on a busy machine.
@@ -43,13 +43,13 @@ fn main() {
     // Who starts it can tell now a seed that ended the process from a process that never began.
     say("ready");
     for seed in first..first.saturating_add(count) {
-        // A seed has six worlds: of reliable connections and datagrams, of best effort, of SDR, of reliable messages
-        // over it, of groups, and of NICs that fail.
+        // A seed has seven worlds: of reliable connections and datagrams, of best effort, of SDR, of reliable messages
+        // over it, of groups, of NICs that fail, and of collectives.
         let passed = run_seed_watched(seed, trace.as_ref()).map_err(|broken| broken.what().to_string());
         let messages = passed.and_then(|passed| {
             let (ended, sdr) = (best_effort::run_seed(seed)?, sdr::run_seed(seed)?);
             let (reliable, multicast) = (reliable::run_seed(seed)?, multicast::run_seed(seed)?);
-            let moved = failover::run_seed(seed)?.completed;
+            let moved = failover::run_seed(seed)?.completed + collective::run_seed(seed)?.completed;
             let sdr = sdr.whole + sdr.early;
             Ok(passed.messages + ended.completed + sdr + reliable.received + multicast.messages + moved)
         });

@@ -12,6 +12,7 @@ use program::{Notes, Program};
 use softnic_fault_injector::Spec;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::Transport;
+use softnic_nic::transports::congestion::{Cc, EqdsConfig, SwiftConfig};
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
 use softnic_nic::{QpAttr, QpInit};
@@ -47,10 +48,13 @@ struct World {
     longest: u64,
     lives: u32,
     drains: bool,
+    cc: Cc,
 }
 
 const MTUS: [PathMtu; 4] = [PathMtu::B256, PathMtu::B512, PathMtu::B1024, PathMtu::B4096];
 const CAPS: Caps = Caps { max_send_wr: 512, max_recv_wr: 512, max_send_sge: 4, max_recv_sge: 4, max_inline: 64 };
+/// Of the link.
+const RATE: u64 = 10_000_000_000;
 /// No world has more events.
 const MAX_EVENTS: u64 = 20_000_000;
 
@@ -86,14 +90,14 @@ impl World {
             longest: [300, 5000, 60_000][r.below(3) as usize],
             lives: 1 + r.below(3) as u32,
             drains: r.chance(0.3),
+            cc: draw_cc(seed),
         }
     }
 
     fn pair(&self) -> Pair<'static> {
-        let rate = 10_000_000_000;
         Pair::new(PairConfig {
             transport: self.transport,
-            link: LinkConfig { rate, delay: self.rtt / 2, faults: self.faults.clone() },
+            link: LinkConfig { rate: RATE, delay: self.rtt / 2, faults: self.faults.clone() },
             payload: PayloadMode::Real,
             mtu: self.mtu,
             timeout: timeout_code(self.rtt * 4 + Duration::from_millis(1)),
@@ -108,6 +112,19 @@ impl World {
             first_psn: self.psn,
         })
     }
+}
+
+/// What decides how fast both ends send, in half of the worlds.
+fn draw_cc(seed: u64) -> Cc {
+    let mut r = Random::stream(seed, 7050);
+    let swift = SwiftConfig {
+        base: Duration::from_micros([5, 25][r.below(2) as usize]),
+        start: [300, 16_000][r.below(2) as usize],
+        floor: 200,
+        ..SwiftConfig::default()
+    };
+    let eqds = EqdsConfig { quantum: [2000, 16 << 10][r.below(2) as usize], ..EqdsConfig::default() };
+    [Cc::None, Cc::None, Cc::Swift(swift), Cc::Eqds(eqds)][r.below(4) as usize]
 }
 
 /// Runs the world of a seed to its end.
@@ -136,6 +153,18 @@ fn run(world: &World) -> Result<Ended, String> {
     let faultless = world.faults == Spec::default();
     let ages = matches!(world.transport, Transport::Xp(settings) if settings.active().is_some());
     let mut notes = Notes { faultless, ages, ..Notes::default() };
+    match world.cc {
+        Cc::Eqds(credit) => {
+            for (host, qpn) in qpns.into_iter().enumerate().filter(|_| !world.one_sided) {
+                pair.nic(host).use_credit(qpn, Some(credit)).map_err(|e| e.to_string())?;
+            }
+        }
+        cc => {
+            for (host, qpn) in qpns.into_iter().enumerate() {
+                pair.nic(host).set_congestion_control(qpn, cc.make(RATE, Duration::ZERO)).map_err(|e| e.to_string())?;
+            }
+        }
+    }
     pair.ready(kind, &[(0, qpns[0]), (1, qpns[1])]).map_err(|e| e.to_string())?;
     for life in 0..world.lives {
         if life > 0 {

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod best_effort;
+pub mod collective;
 pub mod failover;
 pub mod multicast;
 pub mod reliable;

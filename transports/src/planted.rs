@@ -157,6 +157,22 @@ bugs! {
     ShiftQpn = "shift-completion-of-the-backup",
     /// Failover: a queue pair that is connected anew begins with the PSN of its first life.
     ShiftOldPsns = "shift-old-psns-again",
+    /// Collectives: now and then what a message brings is not taken into the buffer.
+    CollectiveStepSkipped = "collective-step-skipped",
+    /// Collectives: bytes that did not come are taken from where they would have landed.
+    CollectiveStaleBytes = "collective-stale-bytes",
+    /// Collectives: a message has the deadline of the phase behind its own.
+    CollectiveDeadlineOfAnother = "collective-deadline-of-another-phase",
+    /// Collectives: what was needed is noted for whichever collective was called first.
+    CollectiveMedianOfAnother = "collective-median-of-another",
+    /// EQDS: a sender counts credit that is new twice.
+    EqdsCountedTwice = "eqds-credit-counted-twice",
+    /// EQDS: credit is granted at once, whenever the turn would be.
+    EqdsUnpaced = "eqds-credit-without-a-turn",
+    /// Swift: every answer above the target cuts the window.
+    SwiftCutsAgain = "swift-cuts-more-than-once-a-round-trip",
+    /// XP: feedback counts for the newest packet that asked for some, whichever it names.
+    XpFeedbackOfAnother = "xp-feedback-of-another",
     /// Shared ports: a NIC is found by one bit too few of a queue pair's number.
     SharedPortBit = "shared-port-one-bit-short",
     /// Shared ports: what is negotiated goes to the first NIC, whichever has the queue pair.

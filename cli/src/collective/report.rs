@@ -71,7 +71,7 @@ fn bus_gbps(options: &Options, times: &Times) -> f64 {
 pub(super) fn print_json(options: &Options, report: &Report) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let (mut member, mut nic) = (MemberCounters::default(), Counters::default());
-    for (rank, r) in report.ranks.iter().enumerate() {
+    for (rank, r) in (report.first_rank..).zip(&report.ranks) {
         let value = json!({
             "rank": rank,
             "cct_ms": cct(&r.times),

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use softnic_transports::planted::{Bug, planted};
 use softnic_wire::Instant;
 
 use super::error::MemberError;
@@ -121,7 +122,8 @@ impl Running {
 
     fn deadline(&self, step: &Step) -> Option<Instant> {
         let (from, Budget { timeout, spare, .. }) = self.budget?;
-        let (part, all) = self.plan().share(step.phase);
+        let phase = step.phase + u32::from(planted(Bug::CollectiveDeadlineOfAnother));
+        let (part, all) = self.plan().share(phase);
         let nanos = (timeout - spare).as_nanos().saturating_mul(u128::from(part)) / u128::from(all);
         Some(from + spare + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
@@ -231,7 +233,13 @@ impl Running {
         if step.act == Act::Send || !fabric.has_bytes() {
             return;
         }
-        let missing = &self.missing[self.lost[i].start as usize..self.lost[i].end as usize];
+        if planted(Bug::CollectiveStepSkipped) && i % 5 == 3 {
+            return;
+        }
+        let mut missing = &self.missing[self.lost[i].start as usize..self.lost[i].end as usize];
+        if planted(Bug::CollectiveStaleBytes) {
+            missing = &[];
+        }
         let mut at = 0;
         for hole in missing.iter().cloned().chain(std::iter::once(step.len..step.len)) {
             self.take(step, at..hole.start, fabric);

@@ -49,6 +49,10 @@ struct Hosts<'t> {
 impl Ranks for Hosts<'_> {
     type Error = ClusterError;
 
+    fn here(&self) -> std::ops::Range<usize> {
+        0..self.cluster.members(self.group).len()
+    }
+
     fn buffer(&self, rank: usize) -> Option<&Arc<Buffer>> {
         self.cluster.endpoint(self.group, rank).buffer()
     }

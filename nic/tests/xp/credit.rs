@@ -168,6 +168,21 @@ fn credit_that_was_never_given_twice_given_or_of_another_queue_pair_is_dropped_a
 }
 
 #[test]
+fn part_of_the_credit_that_comes_when_the_sender_is_about_to_ask_again_starts_the_wait_for_the_rest() {
+    let mut w = with_credit([true; 2]);
+    w.recv(B, 1, 0, 200 * MTU);
+    w.send(A, 1, SendOp::Send, 0, 200 * MTU);
+    w.transmit(A);
+    w.wait(300_000);
+    let body = XpCredit { flags: 0, giver: w.hosts[B].qpn.value(), granted: 4000, wanted: 0 };
+    let ext = ExtHeaders { xp_report: Some(XpReport::Credit(body)), ..ExtHeaders::default() };
+    let frame = w.forge(A, 0xf5, 50, false, ext, &[]);
+    // That what is due is known is an invariant, which is checked at each packet.
+    w.deliver(A, &frame);
+    assert_eq!((w.counters(A).eqds_asked_again, w.counters(A).eqds_credit_received), (1, 1));
+}
+
+#[test]
 fn credit_to_a_queue_pair_that_offers_none_is_dropped_and_counted() {
     let mut w = world();
     let body = XpCredit { flags: XpCredit::ASKS, giver: w.hosts[A].qpn.value(), granted: 0, wanted: 4000 };

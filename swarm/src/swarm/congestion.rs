@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use softnic_nic::QpKind;
-use softnic_nic::transports::congestion::{Cc, DcqcnConfig};
+use softnic_nic::transports::congestion::{Cc, DcqcnConfig, SwiftConfig};
 
 use super::Swarm;
 
@@ -18,7 +18,11 @@ impl Swarm {
             return Ok(());
         }
         let line = self.world.rate;
-        let cc = if self.cc_random.chance(0.7) { self.draw_dcqcn() } else { self.draw_fixed() };
+        let cc = match self.cc_random.below(10) {
+            0..4 => self.draw_dcqcn(),
+            4..7 => self.draw_swift(),
+            _ => self.draw_fixed(),
+        };
         self.pair.nic(host).set_congestion_control(qpn, cc.make(line, Duration::ZERO)).map_err(|e| e.to_string())
     }
 
@@ -29,6 +33,21 @@ impl Swarm {
         // From less than a packet on.
         let window = [1, mtu, 3 * mtu, 64 * mtu, u64::MAX][r.below(5) as usize];
         Cc::Fixed { rate, window }
+    }
+
+    /// Its least window is such that an answer comes before all retries are over: a fifth of a packet in a round trip.
+    fn draw_swift(&mut self) -> Cc {
+        let r = &mut self.cc_random;
+        Cc::Swift(SwiftConfig {
+            base: Duration::from_micros([1, 25, 500][r.below(3) as usize]),
+            range: Duration::from_micros([0, 100][r.below(2) as usize]),
+            additive: [100, 1000, 8000][r.below(3) as usize],
+            beta: [200, 800][r.below(2) as usize],
+            start: [200, 1000, 16_000, 200_000][r.below(4) as usize],
+            floor: 200,
+            timeouts: 1 + r.below(5) as u32,
+            ..SwiftConfig::default()
+        })
     }
 
     /// Its times and bytes are such that every phase comes in the short life of a world.

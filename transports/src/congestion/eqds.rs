@@ -15,6 +15,7 @@ use softnic_wire::{Instant, Psn, Qpn};
 
 use super::CreditPacer;
 use crate::best_effort::NEVER;
+use crate::planted::{Bug, planted};
 
 /// Bytes that a frame takes on a wire beside those from its Ethernet header to its ICRC: preamble, FCS, gap.
 pub(crate) const FRAMING: u32 = 8 + 4 + 12;
@@ -229,6 +230,9 @@ impl Credit {
         (self.newest, self.wanted, self.heard_at) = (Some(psn), credit.wanted, now);
         if more > 0 {
             (self.granted, self.asked) = (credit.granted, 0);
+            if planted(Bug::EqdsCountedTwice) {
+                self.granted = self.granted.wrapping_add(more as u32);
+            }
             self.ask_at = if ahead(self.said, self.granted) > 0 { now + self.patience() } else { NEVER };
         }
         self.owes |= credit.flags & XpCredit::ASKS != 0;
@@ -246,6 +250,9 @@ impl Credit {
         self.amount = (self.config.quantum * weight(waits as u32)).min(waits as u32);
         let cost = u64::from(self.amount) * 1000 / u64::from(self.config.share.clamp(1, 1000));
         self.turn = pacer.take_turn(now, cost.min(u32::MAX.into()) as u32, self.config.burst);
+        if planted(Bug::EqdsUnpaced) {
+            self.turn = now;
+        }
     }
 
     // ---- time ----

@@ -12,6 +12,7 @@ use std::time::Duration;
 use softnic_wire::Instant;
 
 use super::{CongestionControl, Feedback};
+use crate::planted::{Bug, planted};
 
 /// One packet, in the fixed point that windows are kept in: a run is the same on every machine.
 const ONE: u64 = 1 << 16;
@@ -154,7 +155,7 @@ impl Swift {
     /// Whether a round trip has passed since the window was cut: what came before left before.
     fn may_cut(&self, now: Instant) -> bool {
         let round_trip = self.delay.unwrap_or(self.config.base);
-        self.cut.is_none_or(|cut| cut + round_trip <= now)
+        planted(Bug::SwiftCutsAgain) || self.cut.is_none_or(|cut| cut + round_trip <= now)
     }
 
     fn set_window(&mut self, window: u64) {

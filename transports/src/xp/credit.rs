@@ -29,6 +29,8 @@ impl Xp {
             Err(Refused::Stale) => host.counters().eqds_credit_stale += 1,
             Err(Refused::Wrong) => host.counters().eqds_credit_rejected += 1,
         }
+        // The wait for more of it may begin now, where nothing else is due.
+        self.refresh();
     }
 
     /// The longest frame of the connection.

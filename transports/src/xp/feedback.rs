@@ -7,6 +7,7 @@ use softnic_wire::xp::XpFeedback;
 use softnic_wire::{Instant, Psn};
 
 use crate::congestion::{CongestionPoint, Feedback};
+use crate::planted::{Bug, planted};
 
 /// Packets that asked and whose feedback may still count.
 const ASKED: usize = 32;
@@ -138,7 +139,10 @@ impl Flight {
         congestion: &mut CongestionPoint,
     ) -> bool {
         let named = self.asked.iter().flatten().find(|ask| ask.psn == psn && ask.sent > self.passed).copied();
-        let Some(ask) = named else { return false };
+        let Some(mut ask) = named else { return false };
+        if planted(Bug::XpFeedbackOfAnother) {
+            ask = self.asked.iter().flatten().max_by_key(|ask| ask.sent).copied().unwrap_or(ask);
+        }
         let bytes = ask.sent - self.passed;
         self.passed = ask.sent;
         let held = Duration::from_nanos(feedback.held.into());
