@@ -207,7 +207,8 @@ impl Endpoint {
     pub fn completions(config: &EndpointConfig, ranks: usize, peers: usize) -> usize {
         // Data one way and the other, by their transport and in warm-ups.
         let of_fragments = by_uc::caps(config.mtu);
-        let fragments = if config.transport == Transport::Uc { of_fragments.max_send_wr + of_fragments.max_recv_wr } else { 0 };
+        let fragments =
+            if config.transport == Transport::Uc { of_fragments.max_send_wr + of_fragments.max_recv_wr } else { 0 };
         let data = config.lane.max(1) * 4 + fragments;
         peers * data as usize + ranks * 4 * config.words() as usize
     }

@@ -188,8 +188,11 @@ impl<'t> Cluster<'t> {
         let hosts = ranks.map(|rank| config.hosts[rank]);
         // Where a word and its Tail are lost everybody waits: the timeout is one of the longest round trips, not four.
         let timeout = Some(timeout_code(self.network.round_trip(true)));
-        let qpns =
-            self.make(hosts, ranks.map(|rank| places[rank].words(&ends[rank])), &Connecting { timeout, ..Connecting::default() })?;
+        let qpns = self.make(
+            hosts,
+            ranks.map(|rank| places[rank].words(&ends[rank])),
+            &Connecting { timeout, ..Connecting::default() },
+        )?;
         for i in 0..2 {
             let mut verbs = places[ranks[i]].verbs(self.network.nic(hosts[i]));
             let set = ends[ranks[i]].set_words(&mut verbs, ranks[1 - i], qpns[i]);

@@ -29,7 +29,9 @@ impl<V: Verbs> VerbsFabric<'_, V> {
         let mtu = self.end.config.mtu;
         let Some(fragments) = &mut self.end.fragments else { return Ok(()) };
         if !fragments.begin(plan, mtu) {
-            return Err(Refused("a rank sends another more than 2^28 fragments, which is more than can be numbered".into()));
+            return Err(Refused(
+                "a rank sends another more than 2^28 fragments, which is more than can be numbered".into(),
+            ));
         }
         for peer in 0..plan.ranks {
             let Some(qpn) = self.end.links[peer].data else { continue };
@@ -68,12 +70,7 @@ impl<V: Verbs> VerbsFabric<'_, V> {
         Ok(())
     }
 
-    pub(super) fn send_fragments(
-        &mut self,
-        index: u32,
-        step: &Step,
-        deadline: Option<Instant>,
-    ) -> Result<(), Refused> {
+    pub(super) fn send_fragments(&mut self, index: u32, step: &Step, deadline: Option<Instant>) -> Result<(), Refused> {
         if let Some(fragments) = &mut self.end.fragments {
             fragments.lanes[step.peer].post(index, deadline);
             fragments.look_by(deadline);
