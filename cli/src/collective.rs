@@ -44,7 +44,7 @@ const MAX_LOCAL: usize = 64;
   softnic collective allreduce --dev afxdp:eth0 --rank 0 --peers 10.0.0.1,10.0.0.2 --size 16M --transport xp
   softnic collective reducescatter --topology network.toml --ranks 4 --algo bcube
 
-Without --topology all ranks are on one switch. One rank a process: the same command for each, with a --rank of its own. Over xp a collective has a budget, which follows what the group needed before, from a
+Without --topology all ranks are on one switch. One rank a process: the same command for each, with a --rank of its own. Over xp and uc a collective has a budget, which follows what the group needed before, from a
 warm-up over rc on: docs/collectives.md tells how, and what the JSON has. The same options and seed give the same run.")]
 pub(crate) struct Args {
     /// allreduce, reducescatter, allgather, alltoall, broadcast or barrier
@@ -85,26 +85,26 @@ pub(crate) struct Args {
     /// Blocks that each packet of xp has a part of, a power of two
     #[arg(long, value_name = "S", default_value_t = 1, value_parser = stride_arg, help_heading = "How it is sent")]
     stride: u16,
-    /// Over xp a budget that is always the same, instead of one that follows what was needed
-    #[arg(long, value_name = "T", value_parser = units::parse_time, help_heading = "Budgets of xp")]
+    /// Over xp and uc a budget that is always the same, instead of one that follows what was needed
+    #[arg(long, value_name = "T", value_parser = units::parse_time, help_heading = "Budgets of xp and uc")]
     budget: Option<Duration>,
     /// How much of each update is new [default: 0.2]
-    #[arg(long, value_name = "X", value_parser = part_arg, help_heading = "Budgets of xp")]
+    #[arg(long, value_name = "X", value_parser = part_arg, help_heading = "Budgets of xp and uc")]
     alpha: Option<f64>,
     /// The part by which the first budget is longer than the warm-up [default: 0.25]
-    #[arg(long, value_name = "X", value_parser = number_arg, help_heading = "Budgets of xp")]
+    #[arg(long, value_name = "X", value_parser = number_arg, help_heading = "Budgets of xp and uc")]
     gamma: Option<f64>,
     /// What is added to the first budget; no budget is shorter [default: 50us]
-    #[arg(long, value_name = "T", value_parser = units::parse_time, help_heading = "Budgets of xp")]
+    #[arg(long, value_name = "T", value_parser = units::parse_time, help_heading = "Budgets of xp and uc")]
     delta: Option<Duration>,
     /// The part by which an update is longer than what the median of the ranks needed
-    #[arg(long, value_name = "X", value_parser = number_arg, help = margin_help(), help_heading = "Budgets of xp")]
+    #[arg(long, value_name = "X", value_parser = number_arg, help = margin_help(), help_heading = "Budgets of xp and uc")]
     margin: Option<f64>,
     /// What a rank proposes counts as no further from the budget than by this factor [default: 8]
-    #[arg(long, value_name = "X", value_parser = bound_arg, help_heading = "Budgets of xp")]
+    #[arg(long, value_name = "X", value_parser = bound_arg, help_heading = "Budgets of xp and uc")]
     bound: Option<f64>,
     /// How long a rank is waited for of which nothing is heard
-    #[arg(long, default_value = "10s", value_name = "T", value_parser = units::parse_time, help_heading = "Budgets of xp")]
+    #[arg(long, default_value = "10s", value_name = "T", value_parser = units::parse_time, help_heading = "Budgets of xp and uc")]
     patience: Duration,
     /// Write what did not come: collective, rank, step and ranges
     #[arg(long, value_name = "FILE", help_heading = "Losses")]
@@ -154,7 +154,10 @@ fn takes(transport: Transport) -> bool {
 }
 
 fn transport_help() -> String {
-    format!("The transport of the data:\n{}", Transport::help(takes))
+    format!(
+        "The transport of the data; uc is cut into WRITEs of a packet, with deadlines in software:\n{}",
+        Transport::help(takes)
+    )
 }
 
 fn margin_help() -> String {
@@ -272,6 +275,9 @@ impl Args {
             bytes: if operation == Operation::Barrier { 0 } else { self.size },
         };
         call.check(ranks).map_err(|e| e.to_string())?;
+        if self.stride != 1 && self.transport == Transport::Uc {
+            return Err("--stride is for xp: the packets of uc are not strided".into());
+        }
         let cc = self.cc.unwrap_or(if self.dev.is_some() { Cc::Window } else { Cc::None });
         if !cc.is_for(self.transport) {
             return Err(format!("--cc {} is not for {}", cc.name(), self.transport));

@@ -30,7 +30,7 @@ pub fn is_bounded(transport: Transport) -> bool {
 }
 
 /// Fragments to another rank of which nothing was heard, at most.
-pub(crate) fn window(mtu: PathMtu) -> u32 {
+pub fn window(mtu: PathMtu) -> u32 {
     (MOST_BYTES / mtu.bytes()).min(MOST_FRAGMENTS)
 }
 

@@ -9,11 +9,11 @@ use softnic_collectives::simulated::{Cluster, GroupConfig};
 use softnic_collectives::uc::{immediate, of_immediate};
 use softnic_sim::topology::Topology;
 
-use super::losses::carried_out;
 use super::plain::operations;
 use super::reference::{draw, expected};
 use super::simulated::{CALL, assert_results, config, get, log_of, set, star};
 use super::world::Random;
+use softnic_collectives::model::carried_out;
 
 #[test]
 fn an_immediate_says_which_fragment_of_which_collective() {
@@ -88,7 +88,7 @@ fn over_uc_the_result_is_of_what_came_in_time_and_of_no_stale_byte() {
             let mut log = LossLog::default();
             log_of(&outcomes).iter().for_each(|loss| log.add(Loss { collective: 0, ..loss.clone() }));
             let got = get(&cluster, group, &call, ranks);
-            assert!(carried_out(&call, &inputs, &log) == got, "seed {seed}, round {round}: {call}");
+            assert!(carried_out(&call, &inputs, &log, 0).unwrap() == got, "seed {seed}, round {round}: {call}");
             // What has been handed to the NIC leaves: half of a send queue at most.
             let end = fixed + Duration::from_micros(150);
             assert!(outcomes.iter().all(|outcome| outcome.elapsed <= end), "seed {seed}: {outcomes:?}");

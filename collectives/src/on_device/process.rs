@@ -20,6 +20,7 @@ use crate::member::{Member, MemberSettings, Outcome, Progress};
 use crate::plan::Exchanges;
 use crate::report::Report;
 use crate::run::{Options, Ranks, drive};
+use crate::uc::is_bounded;
 
 /// Looks at the device between two at the connections to the others.
 const LOOKS: u32 = 4096;
@@ -77,7 +78,7 @@ pub fn run_rank(options: &Options, process: &Process, go_on: &dyn Fn(u64) -> boo
 
 impl Rank {
     fn new(options: &Options, process: &Process, go_on: &dyn Fn() -> bool) -> Result<Rank, DeviceError> {
-        let (rank, ranks, bounded) = (process.rank, options.ranks, options.transport.is_bounded());
+        let (rank, ranks, bounded) = (process.rank, options.ranks, is_bounded(options.transport));
         let exchanges = Exchanges::of(&[options.call], ranks, bounded)?;
         let context = Context::open(&process.device, &process.open).map_err(refused)?;
         let what = format!(
@@ -185,10 +186,10 @@ impl Rank {
 
     /// The queue pairs to another rank, in the order in which they are told.
     fn kinds(&self, options: &Options, has_data: bool) -> Vec<(Transport, Caps)> {
-        let mut kinds = vec![(Transport::Rc, Endpoint::word_caps())];
+        let mut kinds = vec![(Transport::Rc, self.end.word_caps())];
         if has_data {
             kinds.push((options.transport, self.end.data_caps()));
-            kinds.extend(self.end.warms_up().then(|| (Transport::Rc, self.end.data_caps())));
+            kinds.extend(self.end.warms_up().then(|| (Transport::Rc, self.end.warm_up_caps())));
         }
         kinds
     }

@@ -1,5 +1,6 @@
 //! What is done in a scenario. Each is written once, for a requester and a responder; who is who is the scenario's matter.
 
+mod collective;
 mod datagrams;
 mod errors;
 mod lossy;
@@ -118,6 +119,12 @@ pub(super) const OPERATIONS: &[Operation] = &[
     op("ud-send-imm", "the same with immediate data", |s| datagrams::all(s, Kind::SendImm)).with(UD),
     op("ud-no-receive", "a datagram that finds no receive is dropped, the next one arrives", datagrams::ud_no_receive)
         .with(UD),
+    op(
+        "uc-collective",
+        "a step of an AllGather over UC, rxe one of its ranks; what is late finds that its key is gone",
+        collective::all_gather,
+    )
+    .with(UC),
     op("sdr", "messages of SDR, a WRITE with immediate for each packet, and packets that are late", sdr::messages)
         .with(sdr::setup),
     op("sdr-reorder", "the same while each packet takes up to 2 ms longer than others", sdr::messages)

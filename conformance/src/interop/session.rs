@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use softnic_collectives::on_nic::NicPlace;
 use softnic_fault_injector::Spec;
 use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::qp::PayloadMode;
@@ -16,7 +17,7 @@ use softnic_nic::transports::{AhId, CqId, SendOp, SrqId};
 use softnic_nic::{Buffer, Nic, NicConfig};
 use softnic_runtime::{Driver, DriverError, Faulty, Neighbours, OsRandom};
 use softnic_sdr::QpId;
-use softnic_wire::{MacAddr, PathMtu};
+use softnic_wire::{Instant, MacAddr, PathMtu};
 
 use super::setup::{Done, MEMORY, Queue, RD_ATOMIC, Setup, Side};
 use super::verbs;
@@ -310,6 +311,12 @@ impl Session {
     /// Destroys a memory window of rxe.
     pub(super) fn unbind_theirs(&mut self, rkey: u32) -> Result<(), Error> {
         self.call(&json!({"do": "unbind", "rkey": rkey})).map(|_| ())
+    }
+
+    /// Our NIC with the places of its two completion queues, for a rank of a collective that has a queue pair of the scenario.
+    pub(super) fn places(&mut self) -> (&mut Nic, [NicPlace; 2], Instant) {
+        let now = self.driver.now();
+        (&mut self.driver.node, self.cqs.map(|cq| NicPlace::of(self.pd, cq)), now)
     }
 
     /// The next completions, at most `count`, waiting for them at most `limit`.

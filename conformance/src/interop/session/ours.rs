@@ -21,7 +21,7 @@ impl Session {
             return self.open_sdr(attr);
         }
         let nic = &mut self.driver.node;
-        let caps = Caps { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
+        let caps = Caps { max_send_wr: 256, max_recv_wr: 256, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
         if setup.has_srq(Side::Softnic) {
             self.srq = Some(nic.create_srq(self.pd, 64, 1).map_err(refused)?);
         }
