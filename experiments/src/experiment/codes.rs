@@ -425,6 +425,7 @@ mod tests {
             transports: None,
             threads: 2,
             engines: None,
+            round_trips: None,
         };
         let [a, b] = [0, 1].map(|_| run(&setting).unwrap());
         assert!(a.runs == a.of && a.of > 0);
