@@ -109,7 +109,8 @@ mod tests {
             let net = Net { shape, hosts: 8, background: 0.5, loss: 0.01, queue: 1 << 20 };
             let topology = net.topology().unwrap();
             assert_eq!((topology.hosts.len(), topology.background.len()), (8, 3));
-            let lossy = topology.links.iter().filter(|link| !link.faults.ab.is_empty()).count();
+            let lossy =
+                topology.links.iter().filter(|link| link.faults != softnic_fault_injector::Spec::default()).count();
             assert_eq!(lossy, 8, "{shape:?}");
             assert!((topology.background.iter().map(|b| b.share).sum::<f64>() - 0.5).abs() < 1e-6);
         }
