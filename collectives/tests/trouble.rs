@@ -67,6 +67,19 @@ fn ranks_that_disagree_are_named_with_what_they_call() {
 }
 
 #[test]
+fn a_rank_that_never_takes_the_last_message_is_named() {
+    let mut world = world(2);
+    world.tamper = Some(Box::new(|rank, message| match message {
+        Control::Ready { .. } if rank == 1 => Control::Ready { number: 99 },
+        other => other,
+    }));
+    // The root of a broadcast receives nothing itself.
+    let call = Call { operation: Operation::Broadcast { root: 0 }, ..CALL };
+    let error = world.run(&call, &mut vec![vec![0; 4096]; 2]).unwrap_err();
+    assert_eq!(error.to_string(), "collective 0 stands still: nothing from rank 1 for 1s");
+}
+
+#[test]
 fn what_is_no_message_is_counted_and_a_hello_said_twice_counts_once() {
     let mut world = world(2);
     let mut said = 0;

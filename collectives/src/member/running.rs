@@ -274,7 +274,8 @@ impl Running {
     /// Ranks that a step waits for.
     pub(super) fn awaited(&self) -> Vec<usize> {
         let open = self.plan().steps.iter().zip(&self.stages).filter(|(step, stage)| match stage {
-            Stage::Open => step.is_receive(),
+            // Who was never ready for its message is waited for as well.
+            Stage::Open => step.is_receive() || !self.posted[step.peer].1,
             Stage::Posted => true,
             Stage::Arrived | Stage::Done => false,
         });
