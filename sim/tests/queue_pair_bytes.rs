@@ -1,4 +1,5 @@
 //! What a connected queue pair takes of memory, by every allocation: not less than the sizes that `StateSize` tells, and not much more.
+#![allow(clippy::print_stdout)] // what it prints is in docs/optinic.md
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -82,7 +83,6 @@ fn what_is_told_of_the_state_of_a_queue_pair_is_what_is_allocated() {
     for name in ["rc", "sr", "lowar:32,1", "xp", "uc"] {
         let transport: Transport = name.parse().unwrap();
         let (told, allocated) = (StateSize::of(transport), allocated(transport));
-        // docs/optinic.md has these.
         println!("{name}: {} bytes of state, {} in all, {allocated:.0} allocated", told.state(), told.all());
         let beyond = allocated - told.all() as f64;
         // Rings, and what the NIC's tables and timers have of each; of LoWAR buffers of repair packets, of SR what a window of 16384 packets

@@ -131,7 +131,7 @@ fn what_cannot_be_run_is_told_in_a_line() {
         assert!(!out.status.success() && text.contains(words) && text.lines().count() == 1, "{args:?}: {text}");
         assert!(out.stdout.is_empty());
     }
-    let out = collective(&["allreduce", "--transport", "uc"]);
+    let out = collective(&["allreduce", "--transport", "ud"]);
     assert!(String::from_utf8_lossy(&out.stderr).contains("a collective goes by rc, sr"));
     let out = collective(&["scatter"]);
     assert!(String::from_utf8_lossy(&out.stderr).contains("there is no collective 'scatter': allreduce, "));
