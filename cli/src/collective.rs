@@ -28,7 +28,7 @@ use softnic_wire::PathMtu;
 use crate::Common;
 
 /// The most ranks of the default network.
-const MAX_RANKS: usize = 4096;
+const MAX_RANKS: usize = 256;
 /// The most ranks of one process in real time.
 const MAX_LOCAL: usize = 64;
 

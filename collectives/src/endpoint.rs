@@ -1,9 +1,10 @@
 //! A fabric of verbs: a rank's queue pairs to the others, its memory, and one completion queue for all of it.
 //!
-//! Whose verbs they are, of a NIC in the same thread or of the runtime, only [`Verbs`] knows. Data go as SENDs into receives that are posted before their sender is told, so that a message finds its receive, and the n-th message its
-//! n-th. Words go by queue pairs of RC beside them.
+//! Whose verbs they are, of a NIC in the same thread or of the runtime, only [`Verbs`] knows. Data go as SENDs into receives that are posted
+//! before their sender is told, so that a message finds its receive, and the n-th message its n-th. Words go by queue pairs of RC beside them.
 
 mod by_uc;
+mod verbs;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,6 +23,8 @@ use crate::fabric::{Fabric, FabricEvent, MAX_CONTROL, Refused, Region, Window};
 use crate::plan::{Act, Plan, Step};
 use crate::uc::{self, Fragments};
 
+pub use verbs::{Memory, Verbs};
+
 /// Control messages of a rank that wait to be read, for each other rank, without those that tell keys.
 const WORDS: u32 = 16;
 
@@ -30,48 +33,6 @@ const APART: u64 = 1 << 40;
 const SCRATCH: u64 = 1 << 38;
 const BITMAPS: u64 = 2 << 38;
 const CONTROL: u64 = 3 << 38;
-
-/// The calls that a rank makes, with the domain and the completion queue that are its own.
-pub trait Verbs {
-    /// Whether frames carry their payload.
-    fn has_payload(&self) -> bool;
-
-    /// Registers `len` bytes that may be received into, at `base` where that can be chosen; without bytes where `real` is not said.
-    ///
-    /// # Errors
-    /// When there is no room.
-    fn register(&mut self, base: u64, len: u64, real: bool) -> Result<Memory, Refused>;
-
-    /// Gives memory back.
-    ///
-    /// # Errors
-    /// When it is in use.
-    fn deregister(&mut self, memory: &Memory) -> Result<(), Refused>;
-
-    /// A key by which the peer may write to memory, until it is closed.
-    ///
-    /// # Errors
-    /// When there is none.
-    fn open_key(&mut self, memory: &Memory) -> Result<u32, Refused>;
-
-    /// From when this returns on nothing is written by a key.
-    fn close_key(&mut self, key: u32);
-
-    /// Posts a receive. Its deadline is by the fabric's clock, which says `now`.
-    ///
-    /// # Errors
-    /// When it is not taken.
-    fn post_receive(&mut self, now: Instant, qpn: Qpn, wr: &RecvWr<'_>) -> Result<(), PostError>;
-
-    /// Posts a send, as [`Verbs::post_receive`].
-    ///
-    /// # Errors
-    /// When it is not taken.
-    fn post_send(&mut self, now: Instant, qpn: Qpn, wr: &SendWr<'_>) -> Result<(), PostError>;
-
-    /// The oldest completion.
-    fn poll(&mut self) -> Option<Completion>;
-}
 
 /// What a rank's memory is made with.
 #[derive(Debug, Clone, Copy)]
@@ -93,31 +54,6 @@ impl EndpointConfig {
     /// are those that tell them, too.
     fn words(&self) -> u32 {
         if self.transport == Transport::Uc { WORDS + self.lane.div_ceil(KEYS as u32) } else { WORDS }
-    }
-}
-
-/// Registered memory; without bytes where frames carry none.
-pub struct Memory {
-    /// Its first address.
-    pub base: u64,
-    /// Its key.
-    pub key: u32,
-    /// Its bytes.
-    pub buffer: Option<Arc<Buffer>>,
-}
-
-impl Memory {
-    fn sge(&self, at: u64, len: u32) -> Sge {
-        Sge { addr: self.base + at, len, lkey: self.key }
-    }
-
-    /// Makes room for `len` bytes; what was there is gone.
-    fn grow(&mut self, verbs: &mut impl Verbs, len: u64) -> Result<(), Refused> {
-        if self.buffer.as_ref().is_some_and(|buffer| (buffer.len() as u64) < len) {
-            verbs.deregister(self)?;
-            *self = verbs.register(self.base, len, true)?;
-        }
-        Ok(())
     }
 }
 
@@ -349,6 +285,13 @@ impl<'f, V: Verbs> VerbsFabric<'f, V> {
         qpn.ok_or_else(|| Refused(format!("there is no queue pair to rank {peer}")))
     }
 
+    fn note(&mut self, step: u32, posted: Option<Option<Instant>>) {
+        if self.end.notes.is_some() {
+            let now = self.now();
+            self.end.note(step, now, posted);
+        }
+    }
+
     fn bitmap_len(&self, len: u32) -> u32 {
         self.end.config.mtu.packets(len).div_ceil(8)
     }
@@ -358,20 +301,21 @@ impl<'f, V: Verbs> VerbsFabric<'f, V> {
         if c.status != Status::Success {
             return Some(FabricEvent::Failed { peer, why: c.status.to_string() });
         }
-        let is_receive = c.opcode == WcOpcode::Recv;
+        let is_receive = matches!(c.opcode, WcOpcode::Recv | WcOpcode::RecvWriteImm);
         match (work, is_receive) {
             (Work::Fragment, _) => match self.fragment(peer, index, &c) {
                 Ok(()) => self.end.events.pop_front(),
                 Err(Refused(why)) => Some(FabricEvent::Failed { peer, why }),
             },
             (Work::Data, false) => {
-                self.end.note(index, self.now, None);
+                self.note(index, None);
                 Some(FabricEvent::Sent { step: index })
             }
             (Work::Data, true) => {
-                self.end.note(index, self.now, None);
-                self.end.placed = c.byte_len;
-                Some(FabricEvent::Received { step: index, whole: c.partial.is_none() })
+                self.note(index, None);
+                // A WRITE, which no rank sends, takes a receive and puts nothing there.
+                self.end.placed = if c.opcode == WcOpcode::Recv { c.byte_len } else { 0 };
+                Some(FabricEvent::Received { step: index, whole: c.partial.is_none(), len: self.end.placed })
             }
             (Work::Word, false) => None,
             (Work::Word, true) => {
@@ -382,8 +326,9 @@ impl<'f, V: Verbs> VerbsFabric<'f, V> {
                     buffer.read_at(at, &mut heard[..len]);
                 }
                 *heard_len = len;
+                let now = self.now();
                 // A queue pair that takes none has failed, and says so by a completion.
-                let _ = self.end.expect_words(&mut self.verbs, self.now, peer, index);
+                let _ = self.end.expect_words(&mut self.verbs, now, peer, index);
                 Some(FabricEvent::Control { peer, len })
             }
         }
@@ -392,7 +337,7 @@ impl<'f, V: Verbs> VerbsFabric<'f, V> {
 
 impl<V: Verbs> Fabric for VerbsFabric<'_, V> {
     fn now(&self) -> Instant {
-        self.now
+        self.verbs.clock().unwrap_or(self.now)
     }
 
     fn wake_at(&mut self, at: Instant) {
@@ -417,7 +362,7 @@ impl<V: Verbs> Fabric for VerbsFabric<'_, V> {
             return self.expect_fragments(index, step, deadline);
         }
         let qpn = self.data(step.peer)?;
-        self.end.note(index, self.now, Some(deadline));
+        self.note(index, Some(deadline));
         let sge = match step.act {
             Act::Place | Act::Send => self.end.buffer.sge(step.at, step.len),
             Act::Copy | Act::Reduce => self.end.scratch.sge(step.scratch, step.len),
@@ -428,7 +373,8 @@ impl<V: Verbs> Fabric for VerbsFabric<'_, V> {
             BestEffort { deadline: Some(deadline), stride: 0, bitmap: Some(bitmap) }
         });
         let wr = RecvWr { wr_id: wr_id(Work::Data, step.peer, index), sges: &[sge], best_effort: best_effort.as_ref() };
-        self.verbs.post_receive(self.now, qpn, &wr).map_err(|e| refused("a receive", step.peer, e))
+        let now = self.now();
+        self.verbs.post_receive(now, qpn, &wr).map_err(|e| refused("a receive", step.peer, e))
     }
 
     fn window(&self, index: u32, step: &Step) -> Option<Window> {
@@ -448,7 +394,7 @@ impl<V: Verbs> Fabric for VerbsFabric<'_, V> {
             return self.send_fragments(index, step, deadline);
         }
         let qpn = self.data(step.peer)?;
-        self.end.note(index, self.now, Some(deadline));
+        self.note(index, Some(deadline));
         let sges = [self.end.buffer.sge(step.at, step.len)];
         let stride = self.end.config.stride;
         let best_effort = deadline.map(|at| BestEffort { deadline: Some(at), stride, bitmap: None });
@@ -460,7 +406,8 @@ impl<V: Verbs> Fabric for VerbsFabric<'_, V> {
             best_effort: best_effort.as_ref(),
             to: None,
         };
-        self.verbs.post_send(self.now, qpn, &wr).map_err(|e| refused("a message", step.peer, e))
+        let now = self.now();
+        self.verbs.post_send(now, qpn, &wr).map_err(|e| refused("a message", step.peer, e))
     }
 
     fn tell(&mut self, peer: usize, message: &[u8]) -> Result<(), Refused> {
@@ -473,7 +420,8 @@ impl<V: Verbs> Fabric for VerbsFabric<'_, V> {
             best_effort: None,
             to: None,
         };
-        self.verbs.post_send(self.now, qpn, &wr).map_err(|e| refused("words", peer, e))
+        let now = self.now();
+        self.verbs.post_send(now, qpn, &wr).map_err(|e| refused("words", peer, e))
     }
 
     fn poll(&mut self) -> Option<FabricEvent> {

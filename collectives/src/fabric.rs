@@ -30,8 +30,10 @@ pub enum FabricEvent {
     Received {
         /// The step.
         step: u32,
-        /// Whether all of its bytes are there; if not, [`Fabric::missing`] knows which are not.
+        /// Whether all that its sender sent is there; if not, [`Fabric::missing`] knows what is not.
         whole: bool,
+        /// The bytes that its sender sent, which may be too few.
+        len: u32,
     },
     /// A rank says something: [`Fabric::heard`] has the words.
     Control {

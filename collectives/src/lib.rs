@@ -4,7 +4,8 @@
 //! can post messages, says what became of them, and knows the time. Over a transport of best effort every message has a deadline, from a
 //! budget that follows what the group needed before ([`timeouts`]); what did not come is zero, and is told as ranges ([`losses`]).
 //!
-//! Adapters stand above: `on_nic` is a fabric of the queue pairs of one NIC, `simulated` groups of hosts in virtual time.
+//! Adapters stand above: [`endpoint`] is a fabric of any verbs, [`uc`] how messages go in fragments there; [`on_nic`] are the verbs of a NIC
+//! in the same thread, [`simulated`] groups of hosts in virtual time, [`on_device`] ranks on the runtime.
 #![forbid(unsafe_code)]
 
 pub mod call;

@@ -22,6 +22,9 @@ use crate::timeouts::{Budget, Observation, TimeoutSettings, Timeouts};
 pub use error::MemberError;
 use running::Running;
 
+/// Plans that are kept: of the calls that were new last.
+const PLANS: usize = 16;
+
 /// How a member works.
 #[derive(Debug, Clone)]
 pub struct MemberSettings {
@@ -209,6 +212,9 @@ impl Member {
             return Ok(Arc::clone(plan));
         }
         let plan = Plan::new(call, self.ranks, self.rank, self.settings.bounded).map_err(MemberError::Call)?;
+        if self.plans.len() == PLANS {
+            self.plans.remove(0);
+        }
         let plan = Arc::new(plan);
         self.plans.push(Arc::clone(&plan));
         Ok(plan)
@@ -304,12 +310,12 @@ impl Member {
                     self.hear(peer, message, fabric)?;
                 }
                 FabricEvent::Sent { step } => self.running.sent(step, fabric)?,
-                FabricEvent::Received { step, whole } => {
+                FabricEvent::Received { step, whole, len } => {
                     let replay = match self.warming_up {
                         true => &[],
                         false => self.settings.replay.ranges(self.measured, self.rank, step),
                     };
-                    self.running.received(step, whole, replay, fabric)?;
+                    self.running.received(step, whole.then_some(len), replay, fabric)?;
                 }
                 FabricEvent::Failed { peer, why } => return Err(MemberError::Failed { rank: peer, why }),
             }
@@ -347,12 +353,14 @@ impl Member {
                     self.running.open(peer, fabric)?;
                 }
             }
-            Some(Control::Abort { number, culprit }) if number >= self.number => {
+            // The last word of its sender, of whichever collective: it takes part in nothing more.
+            Some(Control::Abort { culprit, .. }) => {
                 return Err(MemberError::Aborted { rank: peer, culprit: (culprit as usize).min(self.ranks - 1) });
             }
             Some(Control::Keys { number, first, windows }) if number == self.number => {
-                for (message, window) in (first..).zip(windows.into_iter().flatten()) {
-                    self.counters.control_dropped += u64::from(!fabric.learn(peer, message, window));
+                for (i, window) in (0u32..).zip(windows.into_iter().flatten()) {
+                    let known = first.checked_add(i).is_some_and(|message| fabric.learn(peer, message, window));
+                    self.counters.control_dropped += u64::from(!known);
                 }
             }
             Some(Control::Tail { .. }) => {}

@@ -105,16 +105,16 @@ impl Group {
             group: 0,
         };
         let settings = MemberSettings { bounded, ..options.member.clone() };
-        let (mut ends, mut verbs) = (Vec::new(), Vec::new());
+        let (mut ends, mut verbs, began) = (Vec::new(), Vec::new(), Clock::now());
         for rank in 0..ranks {
             let context = &contexts[rank % 2];
             let completions = Endpoint::completions(&config, ranks, exchanges.peers(rank));
-            let mut own = DeviceVerbs::new(context, completions)?;
+            let mut own = DeviceVerbs::new(context, completions, began)?;
             ends.push(Endpoint::new(&mut &mut own, config, ranks, options.call.bytes)?);
             verbs.push(own);
         }
         let members = (0..ranks).map(|rank| Member::new(rank, ranks, settings.clone())).collect();
-        let mut group = Group { contexts, members, ends, verbs, began: Clock::now() };
+        let mut group = Group { contexts, members, ends, verbs, began };
         for pair in exchanges.all_pairs() {
             group.connect(options, mtu, pair, exchanges.has(pair[0], pair[1]))?;
         }

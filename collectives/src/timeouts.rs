@@ -13,7 +13,8 @@
 //! - A rank without news (it has made no such collective, or expects no byte in it) is not counted. Where nobody has news T stays.
 //! - A rank that got nothing of what it expected has a cost without bound. It proposes the most that counts: so T grows until bytes come.
 //! - Only durations are told, each by the clock of one rank, so clocks need not agree; they need to run at the same speed.
-//! - T is kept for a size. For another size it is scaled, as proposals are.
+//! - T is of a size: what a short collective needs says little of a long one. A size that is new begins with the T of the next larger one that
+//!   has any, scaled by bytes; where no larger one has, it has no T before it.
 //!
 //! **What a rank that lies can do.** A proposal counts as at least T / bound and at most T · bound, so whatever all others say, one update
 //! leaves T between (1 - α) · T and ((1 - α) + α · (1 + margin) · bound) · T. As long as fewer than half of the proposals are lies the median
@@ -81,15 +82,20 @@ pub struct Budget {
     pub before: Option<Duration>,
 }
 
-/// What collectives share a budget: all but the size, the type and the reduction.
-type Kind = (Operation, Algorithm);
+/// What collectives share a budget: all but the type and the reduction. The last is the size.
+type Kind = (Operation, Algorithm, u64);
+
+/// How many kinds are remembered: those that were used last.
+const REMEMBERED: usize = 256;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Record {
-    /// T, what is spare of it, and the bytes of the buffer that it is for.
-    timeout: Option<(Duration, Duration, u64)>,
+    /// T, and what is spare of it.
+    timeout: Option<(Duration, Duration)>,
     news: Option<Observation>,
-    warm_up: Option<(Duration, u64)>,
+    warm_up: Option<Duration>,
+    /// The how-manieth look at a record was the last one at this.
+    used: u64,
 }
 
 /// The budgets of one rank for the collectives of one group.
@@ -97,12 +103,14 @@ struct Record {
 pub struct Timeouts {
     settings: TimeoutSettings,
     records: BTreeMap<Kind, Record>,
+    /// Looks at records so far.
+    looks: u64,
 }
 
 impl Timeouts {
     /// Without any experience.
     pub fn new(settings: TimeoutSettings) -> Timeouts {
-        Timeouts { settings, records: BTreeMap::new() }
+        Timeouts { settings, ..Timeouts::default() }
     }
 
     /// The settings.
@@ -111,7 +119,17 @@ impl Timeouts {
     }
 
     fn record(&mut self, call: &Call) -> &mut Record {
-        self.records.entry((call.operation, call.algorithm)).or_default()
+        let kind = kind(call);
+        if self.records.len() >= REMEMBERED
+            && !self.records.contains_key(&kind)
+            && let Some((&oldest, _)) = self.records.iter().min_by_key(|(_, record)| record.used)
+        {
+            self.records.remove(&oldest);
+        }
+        self.looks += 1;
+        let record = self.records.entry(kind).or_default();
+        record.used = self.looks;
+        record
     }
 
     /// T as it is now; `None` before the first use.
@@ -119,15 +137,21 @@ impl Timeouts {
         Some(self.parts(call)?.0)
     }
 
-    /// T and what is spare of it.
+    /// T and what is spare of it: of this size, else of the next larger one. A warm-up says more than that.
     fn parts(&self, call: &Call) -> Option<(Duration, Duration)> {
-        let (timeout, spare, bytes) = self.records.get(&(call.operation, call.algorithm))?.timeout?;
-        Some((scaled(timeout, call.bytes, bytes), scaled(spare, call.bytes, bytes)))
+        let (operation, algorithm, bytes) = kind(call);
+        let own = self.records.get(&kind(call));
+        if own.is_some_and(|own| own.timeout.is_none() && own.warm_up.is_some()) {
+            return None;
+        }
+        let mut larger = self.records.range((operation, algorithm, bytes)..=(operation, algorithm, u64::MAX));
+        let (from, (timeout, spare)) = larger.find_map(|(&(_, _, from), record)| Some((from, record.timeout?)))?;
+        Some((scaled(timeout, bytes, from), scaled(spare, bytes, from)))
     }
 
     /// A collective over a reliable transport took so long.
     pub fn warm_up(&mut self, call: &Call, took: Duration) {
-        self.record(call).warm_up = Some((took, call.bytes));
+        self.record(call).warm_up = Some(took);
     }
 
     /// A collective is over.
@@ -143,10 +167,10 @@ impl Timeouts {
 
     /// What this rank proposes for a collective, in nanoseconds. `expected` are the bytes that it will receive.
     pub fn proposal(&self, call: &Call, expected: u64) -> Option<u64> {
-        let record = self.records.get(&(call.operation, call.algorithm))?;
+        let record = self.records.get(&kind(call))?;
         let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX - 1).min(u64::MAX - 1);
         let Some(Observation { elapsed, received, expected: before }) = record.news else {
-            return record.warm_up.map(|(took, bytes)| nanos(scaled(took, call.bytes, bytes)));
+            return record.warm_up.map(nanos);
         };
         match (before, received) {
             (0, _) => None,
@@ -186,12 +210,16 @@ impl Timeouts {
         let timeout = seconds(needed + spare).clamp(settings.delta.min(settings.most), settings.most);
         let spare = seconds(spare).min(timeout);
         let record = self.record(call);
-        record.timeout = Some((timeout, spare, call.bytes));
+        record.timeout = Some((timeout, spare));
         // It has been told.
         record.news = None;
         record.warm_up = None;
         Some(Budget { timeout, spare, median, before })
     }
+}
+
+fn kind(call: &Call) -> Kind {
+    (call.operation, call.algorithm, call.bytes)
 }
 
 fn seconds(s: f64) -> Duration {

@@ -256,7 +256,7 @@ impl Lane {
             }
             self.under_way.extend((number..number + count).map(|number| (number, now)));
             let at = message.at + u64::from(from)..message.at + u64::from(to);
-            return Some(Burst { at, window: Window { addr: addr + u64::from(from), key }, number });
+            return Some(Burst { at, window: Window { addr: addr.wrapping_add(u64::from(from)), key }, number });
         }
     }
 

@@ -72,11 +72,18 @@ fn a_rank_proposes_its_cost_for_all_bytes_and_nothing_where_it_expects_none() {
 }
 
 #[test]
-fn budgets_are_of_one_kind_of_collective_and_scale_with_its_size() {
+fn budgets_are_of_one_kind_of_collective_and_a_new_size_begins_with_that_of_a_larger_one() {
     let mut timeouts = Timeouts::new(paper());
     timeouts.next(&CALL, &mut [nanos(4.0)]).unwrap();
     let half = Call { bytes: CALL.bytes / 2, element: Element::F16, reduction: Reduction::Max, ..CALL };
     assert_eq!(timeouts.timeout(&half), Some(Duration::from_nanos(2_525_000)));
+    // What short ones need says nothing of long ones: neither begins with the other's, nor changes it.
+    let (short, empty) = (Call { bytes: 4, ..CALL }, Call { bytes: 0, ..CALL });
+    for call in [short, empty] {
+        assert_eq!(timeouts.next(&call, &mut [1]).unwrap().timeout, paper().delta);
+    }
+    assert_eq!(timeouts.timeout(&CALL), Some(Duration::from_micros(5050)));
+    assert_eq!(timeouts.timeout(&Call { bytes: CALL.bytes + 4, ..CALL }), None);
     assert_eq!(timeouts.timeout(&Call { operation: Operation::AllGather, ..CALL }), None);
     assert_eq!(timeouts.timeout(&Call { algorithm: Algorithm::Tree, ..CALL }), None);
     assert_eq!(timeouts.next(&Call { algorithm: Algorithm::Tree, ..CALL }, &mut []), None);
@@ -240,4 +247,6 @@ fn of_two_ranks_the_budget_is_between_what_they_propose_and_one_without_news_is_
     let fourth = world.run(&nothing, &mut vec![Vec::new(); 2]).unwrap();
     assert_eq!((fourth[0].budget.unwrap().median, third[0].expected), (None, 0));
     assert_eq!(fourth[0].budget.unwrap().before, third[0].budget.map(|budget| budget.timeout));
+    let fifth = world.run(&call, buffers).unwrap();
+    assert_eq!(fifth[0].budget.unwrap().before, second[0].budget.map(|budget| budget.timeout));
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use softnic_collectives::call::{Algorithm, Call, Element, Operation, Reduction};
-use softnic_collectives::control::Control;
+use softnic_collectives::control::{Control, KEYS};
+use softnic_collectives::fabric::Window;
 use softnic_collectives::member::{MemberError, MemberSettings};
 
 use super::world::World;
@@ -67,6 +68,18 @@ fn ranks_that_disagree_are_named_with_what_they_call() {
 }
 
 #[test]
+fn a_rank_that_gave_up_an_earlier_collective_is_heard_and_not_waited_for() {
+    let mut world = world(3);
+    world.run(&CALL, &mut vec![vec![0; 4096]; 3]).unwrap();
+    world.tamper = Some(Box::new(|rank, message| match message {
+        Control::Hello { .. } if rank == 1 => Control::Abort { number: 0, culprit: 2 },
+        other => other,
+    }));
+    let error = world.run(&CALL, &mut vec![vec![0; 4096]; 3]).unwrap_err();
+    assert!(matches!(error, MemberError::Aborted { rank: 1, culprit: 2 }), "{error}");
+}
+
+#[test]
 fn a_rank_that_never_takes_the_last_message_is_named() {
     let mut world = world(2);
     world.tamper = Some(Box::new(|rank, message| match message {
@@ -82,17 +95,30 @@ fn a_rank_that_never_takes_the_last_message_is_named() {
 #[test]
 fn what_is_no_message_is_counted_and_a_hello_said_twice_counts_once() {
     let mut world = world(2);
-    let mut said = 0;
-    world.tamper = Some(Box::new(move |_, message| {
-        said += 1;
+    let (mut hello, mut tails) = (None, 0);
+    world.tamper = Some(Box::new(move |rank, message| {
+        if rank == 0 {
+            return message;
+        }
         match message {
-            // A Ready of a collective that was long ago, instead of the second.
-            Control::Ready { .. } if said > 100 => Control::Ready { number: 99 },
-            other => other,
+            Control::Hello { number, call, proposal, .. } => {
+                hello = Some(Control::Hello { number, call, ranks: 3, proposal });
+            }
+            Control::Tail { .. } => tails += 1,
+            _ => {}
+        }
+        // In place of what says nothing, behind a Hello: the Hello again, with other words; then keys that nobody can have.
+        match (message, tails, hello) {
+            (Control::Tail { .. }, 1, Some(again)) => again,
+            (Control::Tail { number }, 3, _) => {
+                let windows = [Some(Window { addr: u64::MAX, key: 7 }); KEYS];
+                Control::Keys { number, first: u32::MAX, windows }
+            }
+            _ => message,
         }
     }));
-    world.run(&CALL, &mut vec![vec![0; 4096]; 2]).unwrap();
-    assert_eq!(world.members[0].counters().control_dropped, 0);
+    (0..2).for_each(|_| _ = world.run(&CALL, &mut vec![vec![0; 4096]; 2]).unwrap());
+    assert_eq!(world.members[0].counters().control_dropped, 1 + KEYS as u64);
     world.tamper = Some(Box::new(|rank, message| match message {
         Control::Ready { .. } if rank == 0 => Control::Ready { number: 99 },
         other => other,

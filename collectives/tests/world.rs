@@ -261,7 +261,7 @@ impl World {
                     if !whole {
                         host.missing.push((index, missing));
                     }
-                    host.events.push_back(FabricEvent::Received { step: index, whole });
+                    host.events.push_back(FabricEvent::Received { step: index, whole, len: bytes.len() as u32 });
                 }
             }
             return true;

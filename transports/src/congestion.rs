@@ -65,6 +65,12 @@ pub trait CongestionControl: Send {
     /// The next packet may leave at this time: pacing.
     fn next_send(&self) -> Instant;
 
+    /// Whether READ responses wait for [`next_send`](Self::next_send) as requests do, and count as sent: not where the pace follows from a
+    /// window, which is of requests alone.
+    fn paces_answers(&self) -> bool {
+        true
+    }
+
     /// Whether it wants to hear of packets that came, where nothing acknowledges them by itself.
     fn wants_feedback(&self) -> bool {
         self.window() != u64::MAX

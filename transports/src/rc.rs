@@ -163,7 +163,7 @@ impl Rc {
         self.ack_passed = false;
         let sent = self.responder.poll_transmit(tx, link, host);
         if sent && data {
-            self.count_for_pacing(now, tx);
+            self.requester.congestion.on_answer_sent(now, tx);
             self.requests_turn = read;
         }
         let failure = self.responder.failure.take();

@@ -6,7 +6,7 @@
 
 use super::*;
 use crate::fabric::Window;
-use crate::uc::{Burst, Came, window};
+use crate::uc::{Burst, Came, Incoming, window};
 
 /// Every so many work requests complete visibly, so that room in the queue comes back.
 const SIGNALED: u64 = 16;
@@ -48,7 +48,8 @@ impl<V: Verbs> VerbsFabric<'_, V> {
     /// A receive for a fragment or for feedback: neither has bytes for it.
     fn arm(&mut self, peer: usize, qpn: Qpn) -> Result<(), PostError> {
         let wr = RecvWr { wr_id: wr_id(Work::Fragment, peer, 0), sges: &[], best_effort: None };
-        self.verbs.post_receive(self.now, qpn, &wr)
+        let now = self.now();
+        self.verbs.post_receive(now, qpn, &wr)
     }
 
     pub(super) fn expect_fragments(
@@ -82,12 +83,13 @@ impl<V: Verbs> VerbsFabric<'_, V> {
     pub(super) fn pump(&mut self, peer: usize) -> Result<(), Refused> {
         let mtu = self.end.config.mtu;
         let Some(qpn) = self.end.links[peer].data else { return Ok(()) };
+        let now = self.now();
         loop {
             let Some(fragments) = &mut self.end.fragments else { return Ok(()) };
             let lane = &mut fragments.lanes[peer];
             // Half of the queue is for feedback.
             let room = u64::from(caps(mtu).max_send_wr / 2).saturating_sub(lane.posted - lane.done) as u32;
-            let Some(burst) = lane.burst(self.now, room, mtu) else { break };
+            let Some(burst) = lane.burst(now, room, mtu) else { break };
             let silence = fragments.silence(peer);
             fragments.look_by(silence);
             self.send(peer, qpn, &burst)?;
@@ -106,7 +108,7 @@ impl<V: Verbs> VerbsFabric<'_, V> {
         loop {
             let len = (burst.at.end - at).min(mtu);
             let is_last = at + len == burst.at.end;
-            let remote_addr = burst.window.addr + (at - burst.at.start);
+            let remote_addr = burst.window.addr.wrapping_add(at - burst.at.start);
             let sges = [self.end.buffer.sge(at, len as u32)];
             let imm = self.end.fragments.as_ref().map_or(0, |fragments| fragments.immediate(number));
             let op = SendOp::WriteImm { remote_addr, rkey: burst.window.key, imm };
@@ -138,11 +140,13 @@ impl<V: Verbs> VerbsFabric<'_, V> {
             best_effort: None,
             to: None,
         };
-        self.verbs.post_send(self.now, qpn, &wr).map_err(|e| refused("a fragment", peer, e))
+        let now = self.now();
+        self.verbs.post_send(now, qpn, &wr).map_err(|e| refused("a fragment", peer, e))
     }
 
     /// A work request for fragments or feedback is done.
     pub(super) fn fragment(&mut self, peer: usize, index: u32, c: &Completion) -> Result<(), Refused> {
+        let now = self.now();
         let (Some(fragments), Some(qpn)) = (&mut self.end.fragments, self.end.links[peer].data) else { return Ok(()) };
         if !matches!(c.opcode, WcOpcode::Recv | WcOpcode::RecvWriteImm) {
             let lane = &mut fragments.lanes[peer];
@@ -163,7 +167,7 @@ impl<V: Verbs> VerbsFabric<'_, V> {
                 self.end_message(peer, place, true);
             }
         } else {
-            fragments.heard(peer, self.now, imm);
+            fragments.heard(peer, now, imm);
             self.pump(peer)?;
         }
         self.arm(peer, qpn).map_err(|e| refused("a receive", peer, e))
@@ -174,14 +178,14 @@ impl<V: Verbs> VerbsFabric<'_, V> {
         let Some(fragments) = &mut self.end.fragments else { return };
         let lane = &mut fragments.lanes[peer];
         let Some(key) = lane.close(place) else { return };
-        let step = lane.incoming[place].step;
+        let Incoming { step, len, .. } = lane.incoming[place];
         self.verbs.close_key(key);
-        self.end.events.push_back(FabricEvent::Received { step, whole });
+        self.end.events.push_back(FabricEvent::Received { step, whole, len });
     }
 
-    /// Ends what is due.
-    pub(super) fn end_overdue(&mut self) -> Result<(), Refused> {
-        let now = self.now;
+    /// Ends what is due; the rank to which nothing can be sent, and why.
+    pub(super) fn end_overdue(&mut self) -> Result<(), (usize, Refused)> {
+        let now = self.now();
         let is_due = |f: &Fragments| f.due.is_some_and(|due| due <= now);
         if !self.end.fragments.as_ref().is_some_and(is_due) {
             return Ok(());
@@ -193,7 +197,7 @@ impl<V: Verbs> VerbsFabric<'_, V> {
             if let Some(fragments) = &mut self.end.fragments {
                 fragments.expire(peer, now);
             }
-            self.pump(peer)?;
+            self.pump(peer).map_err(|why| (peer, why))?;
         }
         if let Some(fragments) = &mut self.end.fragments {
             fragments.look_again();
@@ -212,8 +216,8 @@ impl<V: Verbs> VerbsFabric<'_, V> {
                 return Some(event);
             }
         }
-        if let Err(Refused(why)) = self.end_overdue() {
-            return Some(FabricEvent::Failed { peer: 0, why });
+        if let Err((peer, Refused(why))) = self.end_overdue() {
+            return Some(FabricEvent::Failed { peer, why });
         }
         self.end.events.pop_front()
     }

@@ -170,11 +170,11 @@ impl Running {
         }
     }
 
-    /// A message has come, as far as it will; `replay` are ranges that are lost again.
+    /// A message has come, as far as it will: in whole, of so many bytes, or not; `replay` are ranges that are lost again.
     pub(super) fn received(
         &mut self,
         index: u32,
-        whole: bool,
+        whole: Option<u32>,
         replay: &[Range<u32>],
         fabric: &mut impl Fabric,
     ) -> Result<(), MemberError> {
@@ -185,12 +185,13 @@ impl Running {
         let step = self.plan().steps[i];
         self.messages += 1;
         self.bytes += u64::from(step.len);
-        if !whole || !replay.is_empty() {
+        if whole.is_none_or(|len| len < step.len) || !replay.is_empty() {
             let ranges = &mut self.ranges;
             ranges.clear();
             ranges.extend(replay.iter().map(|range| range.start.min(step.len)..range.end.min(step.len)));
-            if !whole {
-                fabric.missing(index, &step, &mut |range| ranges.push(range));
+            match whole {
+                Some(len) => ranges.push(len.min(step.len)..step.len),
+                None => fabric.missing(index, &step, &mut |range| ranges.push(range)),
             }
             ranges.retain(|range| !range.is_empty());
             tidy(ranges);

@@ -375,15 +375,23 @@ mod tests {
         }
     }
 
+    /// Where nobody is waited for in vain.
+    const AMPLE: Duration = Duration::from_secs(60);
+
+    /// Ports that nobody has.
+    fn ports() -> [u16; 3] {
+        let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        listeners.map(|listener| listener.local_addr().unwrap().port())
+    }
+
     /// Ranks of a list, each in a thread; what each of them came to.
-    fn meet(first_port: u16, ranks: &[(usize, usize, &str)]) -> Vec<Result<(), String>> {
-        let patience = Duration::from_millis(1500);
+    fn meet(ports: [u16; 3], patience: Duration, ranks: &[(usize, usize, &str)]) -> Vec<Result<(), String>> {
         std::thread::scope(|scope| {
             let threads: Vec<_> = ranks
                 .iter()
                 .map(|&(rank, of, what)| {
                     scope.spawn(move || {
-                        let peer = |rank| Peer { host: "127.0.0.1".into(), port: first_port + rank as u16 };
+                        let peer = |rank| Peer { host: "127.0.0.1".into(), port: ports[rank] };
                         let peers: Vec<Peer> = (0..of).map(peer).collect();
                         let mut meeting = Meeting::gather(rank, &peers, what, patience, &|| true)?;
                         meeting.part(patience, &|| true)
@@ -396,17 +404,20 @@ mod tests {
 
     #[test]
     fn ranks_meet_and_part() {
-        let all = meet(18_620, &[(2, 3, "x"), (0, 3, "x"), (1, 3, "x")]);
+        let all = meet(ports(), AMPLE, &[(2, 3, "x"), (0, 3, "x"), (1, 3, "x")]);
         assert_eq!(all, vec![Ok(()); 3]);
     }
 
     #[test]
     fn a_rank_that_never_comes_and_ranks_that_disagree_are_named_at_both_ends() {
-        let all = meet(18_630, &[(0, 3, "x"), (2, 3, "x")]);
+        let at = ports();
+        let all = meet(at, Duration::from_secs(2), &[(0, 3, "x"), (2, 3, "x")]);
         for error in all.into_iter().map(Result::unwrap_err) {
-            assert!(error.starts_with("rank 1 (127.0.0.1:18631) did not come within 1.5s"), "{error}");
+            // Of the two that come the one may be late for the other.
+            assert!(error.contains(&format!("rank 1 (127.0.0.1:{})", at[1])), "{error}");
+            assert!(error.contains(" did not come within 2s"), "{error}");
         }
-        let all = meet(18_640, &[(0, 2, "x of 4 bytes"), (1, 2, "x of 8 bytes")]);
+        let all = meet(ports(), AMPLE, &[(0, 2, "x of 4 bytes"), (1, 2, "x of 8 bytes")]);
         for error in all.into_iter().map(Result::unwrap_err) {
             assert!(
                 error.contains("calls x of 8 bytes in a group of 2") || error.contains("x of 8 bytes in one of 2"),
@@ -414,7 +425,7 @@ mod tests {
             );
             assert!(error.contains("rank 0") && error.contains("rank 1") && error.contains("x of 4 bytes"), "{error}");
         }
-        let all = meet(18_650, &[(0, 2, "x"), (1, 3, "x")]);
+        let all = meet(ports(), AMPLE, &[(0, 2, "x"), (1, 3, "x")]);
         assert!(
             all[0].as_ref().is_err_and(|e| e.contains("rank 1 calls x in a group of 3, rank 0 x in one of 2")),
             "{all:?}"

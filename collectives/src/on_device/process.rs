@@ -98,11 +98,12 @@ impl Rank {
             group: 0,
         };
         let completions = Endpoint::completions(&config, ranks, exchanges.peers(rank));
-        let mut verbs = DeviceVerbs::new(&context, completions)?;
+        let began = Clock::now();
+        let mut verbs = DeviceVerbs::new(&context, completions, began)?;
         let end = Endpoint::new(&mut &mut verbs, config, ranks, options.call.bytes)?;
         let settings = MemberSettings { bounded, ..options.member.clone() };
         let member = Member::new(rank, ranks, settings);
-        let mut made = Rank { context, rank, member, end, verbs, meeting, began: Clock::now() };
+        let mut made = Rank { context, rank, member, end, verbs, meeting, began };
         let connected = made.connect_all(options, process, &exchanges, go_on);
         if let Err(why) = &connected {
             made.meeting.tell_failure(&why.to_string());

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant as Clock;
 
 use softnic_runtime::api::{
     Access, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QpOptions, Qpn, QueuePair,
@@ -21,16 +22,19 @@ pub(super) struct DeviceVerbs {
     cq: CompletionQueue,
     pub(super) queue_pairs: BTreeMap<u32, QueuePair>,
     regions: BTreeMap<u32, MemoryRegion>,
+    /// When the group's time began.
+    began: Clock,
 }
 
 impl DeviceVerbs {
-    /// Room for so many completions.
-    pub(super) fn new(context: &Context, completions: usize) -> Result<DeviceVerbs, DeviceError> {
+    /// Room for so many completions; time counts from `began`.
+    pub(super) fn new(context: &Context, completions: usize, began: Clock) -> Result<DeviceVerbs, DeviceError> {
         Ok(DeviceVerbs {
             pd: context.alloc_pd(),
             cq: context.create_cq(completions).map_err(refused)?,
             queue_pairs: BTreeMap::new(),
             regions: BTreeMap::new(),
+            began,
         })
     }
 
@@ -92,5 +96,9 @@ impl Verbs for &mut DeviceVerbs {
 
     fn poll(&mut self) -> Option<Completion> {
         self.cq.poll_one().ok().flatten()
+    }
+
+    fn clock(&self) -> Option<Instant> {
+        Some(Instant::ZERO + self.began.elapsed())
     }
 }

@@ -88,17 +88,18 @@ pub(super) fn check_deadlines(
 /// What is known of one kind of collective.
 #[derive(Debug, Clone, Default)]
 struct Kind {
-    /// What was needed and what is spare, in nanoseconds, for a buffer of so many bytes.
-    timeout: Option<(f64, f64, u64)>,
+    /// What was needed and what is spare, in nanoseconds.
+    timeout: Option<(f64, f64)>,
     /// Of each rank, the last time: nanoseconds, bytes that came, and bytes that should have.
     news: Vec<Option<(f64, u64, u64)>>,
-    warm_ups: Vec<Option<(f64, u64)>>,
+    warm_ups: Vec<Option<f64>>,
 }
 
 /// The budgets of a group by the rule of §3.1.2, with the bounds of docs/collectives.md.
 pub(super) struct Budgets {
     world: GroupWorld,
-    kinds: BTreeMap<(Operation, Algorithm), Kind>,
+    /// By operation, algorithm and size.
+    kinds: BTreeMap<(Operation, Algorithm, u64), Kind>,
 }
 
 fn scaled(time: f64, to: u64, from: u64) -> f64 {
@@ -117,11 +118,15 @@ impl Budgets {
     /// Whether all ranks had the budget of the rule; takes note of how long it took. How many updates were looked at.
     pub(super) fn check(&mut self, call: &Call, warm_up: bool, outcomes: &[Outcome]) -> Result<u64, String> {
         let ranks = outcomes.len();
-        let kind = self.kinds.entry((call.operation, call.algorithm)).or_default();
+        // A new size begins with what the next larger one has, unless it warmed up.
+        let (operation, algorithm, bytes) = (call.operation, call.algorithm, call.bytes);
+        let larger = self.kinds.range((operation, algorithm, bytes)..=(operation, algorithm, u64::MAX));
+        let larger = larger.filter_map(|(&(_, _, from), kind)| Some((from, kind.timeout?))).next();
+        let kind = self.kinds.entry((operation, algorithm, bytes)).or_default();
         kind.news.resize(ranks, None);
         kind.warm_ups.resize(ranks, None);
         if warm_up {
-            let took = outcomes.iter().map(|outcome| Some((nanos(outcome.elapsed), call.bytes)));
+            let took = outcomes.iter().map(|outcome| Some(nanos(outcome.elapsed)));
             kind.warm_ups = took.collect();
             return Ok(0);
         }
@@ -136,16 +141,17 @@ impl Budgets {
             return if budget.timeout == fixed { Ok(0) } else { Err("the budget is not the fixed one".into()) };
         }
         let settings = self.world.timeouts;
-        let before = kind
-            .timeout
-            .map(|(need, spare, bytes)| (scaled(need, call.bytes, bytes), scaled(spare, call.bytes, bytes)));
+        let warmed_up = kind.timeout.is_none() && kind.warm_ups.iter().any(Option::is_some);
+        let before = larger
+            .filter(|_| !warmed_up)
+            .map(|(from, (need, spare))| (scaled(need, bytes, from), scaled(spare, bytes, from)));
         let mut proposals = Vec::new();
         for (rank, outcome) in outcomes.iter().enumerate() {
             match (kind.news[rank], kind.warm_ups[rank]) {
                 (Some((_, _, 0)), _) => {}
                 (Some((_, 0, _)), _) => proposals.push(u64::MAX as f64),
                 (Some((took, came, _)), _) => proposals.push(scaled(took, outcome.expected, came)),
-                (None, Some((took, bytes))) => proposals.push(scaled(took, call.bytes, bytes)),
+                (None, Some(took)) => proposals.push(took),
                 (None, None) => {}
             }
         }
@@ -176,7 +182,7 @@ impl Budgets {
         if before.is_some() || median.is_some() {
             // What it keeps is taken over as it is, so that roundings do not add up.
             let spare = nanos(budget.spare);
-            kind.timeout = Some((got - spare, spare, call.bytes));
+            kind.timeout = Some((got - spare, spare));
         }
         let wide = |outcome: &Outcome| Some((nanos(outcome.elapsed), outcome.received, outcome.expected));
         kind.news = outcomes.iter().map(wide).collect();

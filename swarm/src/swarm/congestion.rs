@@ -35,7 +35,7 @@ impl Swarm {
         Cc::Fixed { rate, window }
     }
 
-    /// Its least window is a packet: below that answers to READs are paced too, and may come after all retries.
+    /// Its least window is such that an answer comes before all retries are over: a fifth of a packet in a round trip.
     fn draw_swift(&mut self) -> Cc {
         let r = &mut self.cc_random;
         Cc::Swift(SwiftConfig {
@@ -43,8 +43,8 @@ impl Swarm {
             range: Duration::from_micros([0, 100][r.below(2) as usize]),
             additive: [100, 1000, 8000][r.below(3) as usize],
             beta: [200, 800][r.below(2) as usize],
-            start: [1000, 16_000, 200_000][r.below(3) as usize],
-            floor: 1000,
+            start: [200, 1000, 16_000, 200_000][r.below(4) as usize],
+            floor: 200,
             timeouts: 1 + r.below(5) as u32,
             ..SwiftConfig::default()
         })

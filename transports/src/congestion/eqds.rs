@@ -19,7 +19,9 @@ use crate::planted::{Bug, planted};
 
 /// Bytes that a frame takes on a wire beside those from its Ethernet header to its ICRC: preamble, FCS, gap.
 pub(crate) const FRAMING: u32 = 8 + 4 + 12;
-/// No sender asks for more at a time: totals can be told apart within half of their range.
+/// No sender asks for more at a time than it has sent. That may be ahead of what it was granted by its speculative window.
+const MOST_ASKED: u32 = 1 << 29;
+/// No receiver believes that more is wanted: totals can be told apart within half of their range.
 const MOST: u32 = 1 << 30;
 /// A peer that nothing was heard of for so long gets no more credit until something is.
 const SILENCE: Duration = Duration::from_millis(100);
@@ -170,7 +172,7 @@ impl Credit {
         if !self.agreed {
             return false;
         }
-        let waiting = waiting.min(MOST);
+        let waiting = waiting.min(MOST_ASKED);
         let total = self.sent.wrapping_add(waiting);
         let unused = ahead(self.granted, total);
         if unused > 0 {
@@ -189,7 +191,7 @@ impl Credit {
 
     /// The packet that is due, and its PSN.
     pub(crate) fn write(&mut self, now: Instant, waiting: u32) -> (Psn, XpCredit) {
-        let total = self.sent.wrapping_add(waiting.min(MOST));
+        let total = self.sent.wrapping_add(waiting.min(MOST_ASKED));
         if ahead(total, self.said_most) > 0 {
             self.said_most = total;
         }

@@ -151,11 +151,23 @@ impl CongestionPoint {
     /// Whether an answer with data must wait: the sender of data slows down, and of a READ that is its responder.
     #[inline]
     pub(crate) fn must_pace_answer(&self, now: Instant, timers: &mut TimerTable) -> bool {
-        let until = self.pacing(now);
+        let until = self.pacing(now).filter(|_| self.paces_answers());
         if let Some(until) = until {
             timers.set(Timer::Pacing, until);
         }
         until.is_some()
+    }
+
+    fn paces_answers(&self) -> bool {
+        self.reaction.as_ref().is_some_and(|r| r.controller.paces_answers())
+    }
+
+    /// An answer with data left.
+    #[inline]
+    pub(crate) fn on_answer_sent(&mut self, now: Instant, tx: &TxFrame<'_>) {
+        if self.paces_answers() {
+            self.on_sent(now, tx);
+        }
     }
 
     /// A packet left: those behind it wait for their turn.

@@ -249,6 +249,10 @@ impl CongestionControl for Swift {
         }
     }
 
+    fn paces_answers(&self) -> bool {
+        false
+    }
+
     fn ask_every(&self) -> u64 {
         self.window() / ASKS_PER_WINDOW
     }

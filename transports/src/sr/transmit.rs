@@ -27,7 +27,7 @@ impl Sr {
             let Some(link) = &self.rc.link else { return false };
             let sent = responder.transmit_answer(now, tx, link, &self.rtt, &mut self.rc.requester.timers, host);
             if sent {
-                self.rc.count_for_pacing(now, tx);
+                self.rc.requester.congestion.on_answer_sent(now, tx);
             }
             if let Some(f) = responder.failure.take() {
                 self.on_response_failure(f, host);

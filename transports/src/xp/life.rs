@@ -49,7 +49,7 @@ impl Xp {
         }
         self.drop_standard();
         // The controller may have moved with the sends.
-        if self.limited != (self.rest.flight.is_some() || self.congestion.is_controlled()) {
+        if self.limited != (self.rest.flight.is_some() || self.congestion.is_controlled() || self.is_credited()) {
             self.follow_controller();
         }
         self.refresh();
@@ -111,10 +111,15 @@ impl Xp {
         either!(standard, qp => qp.poll_timeout())
     }
 
+    /// Whether the receiver decides when packets leave.
+    fn is_credited(&self) -> bool {
+        self.rest.credit.as_ref().is_some_and(|credit| credit.is_agreed())
+    }
+
     /// Feedback is wanted from now on, or not.
     fn follow_controller(&mut self) {
         let usual = |mtu| u64::from(FlightLimit::usual(mtu)) * u64::from(mtu.bytes());
-        let credited = self.rest.credit.as_ref().is_some_and(|credit| credit.is_agreed());
+        let credited = self.is_credited();
         let limited = self.rest.config.limit_flight && !credited;
         let limit = self.link.filter(|_| limited).map(|link| Limit::new(usual(link.mtu)));
         let wanted = limit.is_some() || self.congestion.wants_feedback();

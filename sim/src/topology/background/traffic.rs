@@ -163,7 +163,7 @@ impl<'t> Traffic<'t> {
         self.silent = true;
     }
 
-    /// Something happened at a host: takes what completed there, and posts what is due. Whether anything was posted by a source.
+    /// Something happened at a host: takes what completed there, and posts what is due.
     pub(in crate::topology) fn attend(&mut self, world: &mut World<'t>, host: usize) {
         let Some(cq) = self.of_host[host].1 else { return };
         let mut posted = false;

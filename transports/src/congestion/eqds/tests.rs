@@ -32,6 +32,12 @@ fn ask(sender: &mut Credit, receiver: &mut Credit, now: Instant, waiting: u32) {
     receiver.on_packet(now, psn, &body).unwrap();
 }
 
+/// The sender says what waits although little of it is new.
+fn ask_anyway(sender: &mut Credit, receiver: &mut Credit, now: Instant, waiting: u32) {
+    let (psn, body) = sender.write(now, waiting);
+    receiver.on_packet(now, psn, &body).unwrap();
+}
+
 #[test]
 fn who_was_idle_sends_a_speculative_window_and_then_waits_for_credit() {
     let [mut sender, mut receiver] = pair();
@@ -62,6 +68,26 @@ fn who_was_idle_sends_a_speculative_window_and_then_waits_for_credit() {
     // All of it was granted: when the last bytes have left, the speculative window is whole again.
     (0..5).for_each(|_| sender.on_sent(1000 - FRAMING));
     assert_eq!((sender.room(), sender.has_something(0), sender.due()), (SPEC, false, NEVER));
+}
+
+#[test]
+fn more_than_can_be_asked_for_at_a_time_is_asked_for_in_parts() {
+    let [mut sender, mut receiver] = pair();
+    let mut pacer = CreditPacer::new(LINE);
+    // What left by the speculative window counts beside what waits.
+    sender.on_sent(SPEC - FRAMING);
+    ask(&mut sender, &mut receiver, at(0), u32::MAX);
+    // So does it when more is asked for in the middle.
+    let mut now = at(0);
+    for _ in 0..100 {
+        receiver.take_turn(now, &mut pacer);
+        now = receiver.due();
+        let (granted, _) = receiver.on_time(now);
+        let (psn, body) = receiver.write(now, 0);
+        sender.on_packet(now, psn, &body).unwrap();
+        sender.on_sent(granted - FRAMING);
+    }
+    ask_anyway(&mut sender, &mut receiver, now, u32::MAX);
 }
 
 #[test]

@@ -169,7 +169,8 @@ fn a_store_that_is_absent_slow_or_talks_nonsense_is_done_without_until_it_works(
         let proxy = Proxy::start(&server, mode);
         let world = world(&proxy.url());
         runs_meanwhile(&world, "is not reached", || proxy.mode.set(PASSES));
-        world.until("the line", || said(&world, "is reached again") >= 2);
+        // Of two hosts the slower one may have found a store that works already.
+        world.until("the line", || said(&world, "is reached again") >= said(&world, "is not reached"));
     }
 }
 
