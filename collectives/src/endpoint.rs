@@ -14,7 +14,7 @@ use softnic_nic::Buffer;
 use softnic_transports::qp::Caps;
 use softnic_transports::xp::missing_ranges;
 use softnic_transports::{
-    BestEffort, Completion, Data, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Transport, WcOpcode,
+    BestEffort, Completion, Data, PostError, RecvWr, SendFlags, SendOp, SendWr, Status, Transport, WcOpcode,
 };
 use softnic_wire::{Instant, PathMtu, Qpn};
 
