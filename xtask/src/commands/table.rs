@@ -110,6 +110,11 @@ pub(super) const EXCEPTIONS: &[(&str, &str)] = &[
     ("--out results", "takes minutes; --quick is run"),
     ("--transports rc,", "takes minutes; --quick is run"),
     ("--loss 1e-5..1e-2 --rtt", "takes minutes; a smaller grid is run"),
+    (
+        "experiment optinic-",
+        "a test of the program runs the quick ones, which take half a minute each without --release",
+    ),
+    ("cc-fairness --quick", "a test of the program runs it, and it takes half a minute without --release"),
     ("lowar-small --json", "takes minutes"),
     ("lowar-burst --json", "takes minutes"),
     ("lowar-goodput --dev mem", "takes minutes, in real time"),
