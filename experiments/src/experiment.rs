@@ -49,7 +49,7 @@ use output::Destination;
   softnic experiment lowar-fct --transports rc,sr,lowar:32,1,lowar:64,8 --seeds 10
   softnic experiment lowar-burst --json | jq -c 'select(.transport == \"rc\")'
   softnic experiment optinic-size --quick                  # collectives over rc, sr, lowar and xp
-  softnic experiment optinic-cct --rtt 1ms,10ms,40ms       # 4 ranks far apart
+  softnic experiment optinic-cct --rtt 10ms,40ms --quick    # 4 ranks far apart
   softnic experiment cc-fairness --quick                   # dcqcn, swift, eqds: rates of flows over time
   softnic experiment lowar-goodput --dev mem               # in real time, at 200 Mbit/s
   softnic experiment sdr-throughput --quick                # SDR-RDMA beside rc and uc, in real time
