@@ -10,13 +10,31 @@
 // In the order of their imports.
 pub(crate) mod observe;
 
+mod timer;
+
+mod held;
+
+mod made;
+
+mod process;
+
+mod state;
+
+mod happen;
+
+mod late;
+
 pub(crate) mod before;
+
+mod after;
 
 mod through;
 
 mod table_verbs;
 
 mod data;
+
+mod completions;
 
 mod switch;
 

@@ -130,6 +130,11 @@ impl Verb {
         Verb::ALL.iter().copied().find(|verb| verb.name() == name)
     }
 
+    /// Whether it is one of librdmacm's.
+    pub fn is_cm(self) -> bool {
+        self.name().starts_with("rdma_")
+    }
+
     /// Whether it posts or changes one queue pair, so that a rule may name which.
     pub fn has_queue_pair(self) -> bool {
         matches!(

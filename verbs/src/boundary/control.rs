@@ -1,6 +1,8 @@
 //! Control verbs that programs call by their symbols.
 
+use super::after;
 use super::before::About;
+use super::made::Kind;
 use super::observe;
 use super::switch::is_on;
 use super::through::through;
@@ -58,14 +60,19 @@ through! {
         before observe::destroying_channel(channel), after |result| observe::destroyed_channel(channel, result);
     CreateCq create_cq(
         context: ContextPtr<'_>, cqe: c_int, cq_context: *mut c_void, channel: *mut ibv_comp_channel, vector: c_int
-    ) -> *mut ibv_cq = create_cq::create, null, after |cq| observe::created_cq(context, cq);
+    ) -> *mut ibv_cq = create_cq::create, null, after |cq| { after::made(Kind::Cq, cq); observe::created_cq(context, cq) };
     ResizeCq resize_cq(cq: Pointer<Cq>, cqe: c_int) -> c_int = completion_queue::resize, errno,
         after |result| observe::resized_cq(cq, cqe, result);
     DestroyCq destroy_cq(cq: Pointer<Cq>) -> c_int = completion_queue::destroy, errno,
-        before observe::destroying_cq(cq), after |result| observe::destroyed_cq(cq, result);
+        before { after::going(Kind::Cq, cq.as_ptr()); observe::destroying_cq(cq) },
+        after |result| { after::gone(Kind::Cq, cq.as_ptr(), result); observe::destroyed_cq(cq, result) };
     GetCqEvent get_cq_event(channel: &Channel, cq: &mut *mut ibv_cq, cq_context: &mut *mut c_void) -> c_int =
         events::get_completion, minus_one, before observe::getting_cq_event(channel),
-        after |result| observe::got_cq_event(channel, if result == 0 { *cq } else { std::ptr::null_mut() });
+        after |result| {
+            let cq = if result == 0 { *cq } else { std::ptr::null_mut() };
+            after::took_completion_event(cq);
+            observe::got_cq_event(channel, cq)
+        };
     AckCqEvents ack_cq_events(cq: &Cq, events: c_uint) = events::acknowledge_completions, never,
         before observe::acknowledged_cq_events(cq, events);
     GetAsyncEvent get_async_event(context: ContextPtr<'_>, event: &mut ibv_async_event) -> c_int =
@@ -74,25 +81,27 @@ through! {
         before observe::acknowledging_async_event(event);
 
     CreateSrq create_srq(pd: Pointer<Pd>, init: &mut ibv_srq_init_attr) -> *mut ibv_srq = shared_receive::create, null,
-        after |srq| observe::created_srq(pd.as_ptr().cast(), &init.attr, srq);
+        after |srq| { after::made(Kind::Srq, srq); observe::created_srq(pd.as_ptr().cast(), &init.attr, srq) };
     ModifySrq modify_srq(srq: Pointer<Srq>, attr: &ibv_srq_attr, mask: c_int) -> c_int = shared_receive::modify, errno,
         after |result| observe::modified_srq(srq, attr, mask, result);
     QuerySrq query_srq(srq: Pointer<Srq>, attr: &mut ibv_srq_attr) -> c_int = shared_receive::query, errno;
     DestroySrq destroy_srq(srq: Pointer<Srq>) -> c_int = shared_receive::destroy, errno,
-        before observe::destroying_srq(srq), after |result| observe::destroyed_srq(srq, result);
+        before { after::going(Kind::Srq, srq.as_ptr()); observe::destroying_srq(srq) },
+        after |result| { after::gone(Kind::Srq, srq.as_ptr(), result); observe::destroyed_srq(srq, result) };
 
     CreateQp create_qp(pd: Pointer<Pd>, init: &mut ibv_qp_init_attr) -> *mut ibv_qp = create_qp::create, null,
-        after |qp| observe::created_qp(qp);
+        after |qp| { after::made_qp(qp); observe::created_qp(qp) };
     CreateQp softnicdv_create_qp(
         context: ContextPtr<'_>, init: &mut ibv_qp_init_attr_ex, dv: Option<&softnicdv_qp_init_attr>
-    ) -> *mut ibv_qp = vendor::create_qp, null, after |qp| observe::created_qp(qp);
+    ) -> *mut ibv_qp = vendor::create_qp, null, after |qp| { after::made_qp(qp); observe::created_qp(qp) };
     ModifyQp modify_qp(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int) -> c_int = qp_attributes::modify, errno,
         about About::queue_pair(qp), before observe::modifying_qp(qp, attr, mask),
-        after |result| observe::modified_qp(qp, attr, mask, result);
+        after |result| { after::modified(qp, attr, mask, result); observe::modified_qp(qp, attr, mask, result) };
     QueryQp query_qp(qp: Pointer<Qp>, attr: &mut ibv_qp_attr, mask: c_int, init: &mut ibv_qp_init_attr) -> c_int =
         qp_attributes::query, errno, about About::queue_pair(qp);
     DestroyQp destroy_qp(qp: Pointer<Qp>) -> c_int = queue_pair::destroy, errno, about About::queue_pair(qp),
-        before observe::destroying_qp(qp), after |result| observe::destroyed_qp(qp, result);
+        before { after::going_qp(qp); observe::destroying_qp(qp) },
+        after |result| { after::gone(Kind::Qp, qp.as_ptr(), result); observe::destroyed_qp(qp, result) };
     AttachMcast attach_mcast(qp: Pointer<Qp>, gid: &ibv_gid, lid: u16) -> c_int = address::attach, errno,
         about About::queue_pair(qp), after |result| observe::attached(qp, gid, result);
     DetachMcast detach_mcast(qp: Pointer<Qp>, gid: &ibv_gid, lid: u16) -> c_int = address::detach, errno,

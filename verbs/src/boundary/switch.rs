@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::{before, data, observe, table_verbs};
+use super::{completions, data, late, observe, state, table_verbs};
 use crate::calls::open::{ibv_context_ops, verbs_context};
 use crate::calls::{builder, open, poll};
 use crate::exit;
+use crate::rdmacm::pending;
 
 const UNDECIDED: u8 = 0;
 const OFF: u8 = 1;
@@ -26,25 +27,32 @@ pub(crate) fn is_on() -> bool {
 /// Threads that come at once decide alike.
 #[cold]
 fn decide() -> bool {
-    let on = before::is_wanted() || observe::is_wanted();
+    let on = state::is_wanted() || observe::is_wanted();
     if on {
         open::OPS.wrap(wrap_ops);
         open::TABLE.wrap(wrap_table);
         builder::TABLE.wrap(data::wrap_builder);
-        poll::READERS.wrap(data::wrap_readers);
-        exit::at(exit::Step::Boundary, observe::process_ends);
+        poll::READERS.wrap(completions::wrap_readers);
+        exit::at(exit::Step::Boundary, end);
+        // Whoever came before did the same.
+        let _ = pending::HOLD.set(late::hold);
         exit::watch();
     }
     STATE.store(if on { ON } else { OFF }, Ordering::Release);
     on
 }
 
+fn end() {
+    observe::process_ends();
+    state::tell_unused();
+}
+
 fn wrap_ops(ops: &mut ibv_context_ops) {
     ops.alloc_mw = table_verbs::alloc_mw;
     ops.bind_mw = table_verbs::bind_mw;
     ops.dealloc_mw = table_verbs::dealloc_mw;
-    ops.poll_cq = data::poll_cq;
-    ops.req_notify_cq = data::req_notify_cq;
+    ops.poll_cq = completions::poll_cq;
+    ops.req_notify_cq = completions::req_notify_cq;
     ops.post_srq_recv = data::post_srq_recv;
     ops.post_send = data::post_send;
     ops.post_recv = data::post_recv;

@@ -1,6 +1,8 @@
 //! Control verbs that programs call by the table of a context. They are in it only where somebody is at the boundary.
 
+use super::after;
 use super::before::About;
+use super::made::Kind;
 use super::observe;
 use super::through::through;
 use crate::abi::*;
@@ -28,12 +30,12 @@ through! {
     DeallocMw dealloc_mw(mw: Pointer<Mw>) -> c_int = window::dealloc, errno,
         before observe::deallocating_mw(mw), after |result| observe::deallocated_mw(mw, result);
     BindMw bind_mw(qp: &Qp, mw: &ibv_mw, bind: &ibv_mw_bind) -> c_int = window::bind, errno,
-        about About { qp: Some(qp.qpn()), wr_id: Some(bind.wr_id) },
+        about About { qp: Some(qp.qpn()), wr_ids: &[bind.wr_id], id: None },
         after |result| observe::bound_mw(qp, mw, bind, result);
     CreateCq create_cq_ex(context: ContextPtr<'_>, attr: &ibv_cq_init_attr_ex) -> *mut ibv_cq = create_cq::create_ex, null,
-        after |cq| observe::created_cq(context, cq);
+        after |cq| { after::made(Kind::Cq, cq); observe::created_cq(context, cq) };
     CreateQp create_qp_ex(context: ContextPtr<'_>, init: &mut ibv_qp_init_attr_ex) -> *mut ibv_qp =
-        create_qp::create_ex, null, after |qp| observe::created_qp(qp);
+        create_qp::create_ex, null, after |qp| { after::made_qp(qp); observe::created_qp(qp) };
     CreateSrq create_srq_ex(context: ContextPtr<'_>, init: &mut ibv_srq_init_attr_ex) -> *mut ibv_srq =
-        shared_receive::create_ex, null, after |srq| observe::created_srq(init.pd, &init.attr, srq);
+        shared_receive::create_ex, null, after |srq| { after::made(Kind::Srq, srq); observe::created_srq(init.pd, &init.attr, srq) };
 }

@@ -30,6 +30,19 @@ macro_rules! failed {
     }};
 }
 
+/// What a call returns that succeeds without being made.
+macro_rules! succeeded {
+    (null) => {
+        std::ptr::null_mut()
+    };
+    (never) => {
+        ()
+    };
+    ($how:ident) => {
+        0
+    };
+}
+
 /// What there is to know of a call: nothing, unless its line says so.
 macro_rules! about {
     () => {
@@ -74,8 +87,12 @@ macro_rules! through {
             }
             let about = $crate::boundary::through::about!($($about)?);
             let verb = softnic_runtime::api::call_faults::Verb::$verb;
-            if let Err(e) = $crate::boundary::before::before(verb, about) {
-                return $crate::boundary::through::failed!($how e);
+            match $crate::boundary::before::before(verb, about) {
+                Ok(()) => {}
+                Err($crate::boundary::before::Early::Failed { errno, .. }) => {
+                    return $crate::boundary::through::failed!($how errno);
+                }
+                Err($crate::boundary::before::Early::Done) => return $crate::boundary::through::succeeded!($how),
             }
             $($before;)?
             // SAFETY: the same.
@@ -89,4 +106,4 @@ macro_rules! through {
     };
 }
 
-pub(crate) use {about, failed, nobody, through};
+pub(crate) use {about, failed, nobody, succeeded, through};

@@ -103,14 +103,19 @@ fn mutex(cq: &Cq) -> *mut libc::pthread_mutex_t {
     cq.base.cq.mutex.get().cast()
 }
 
+/// From now on this completion is read, with this status. Whoever calls it began to poll.
+pub(crate) fn show(cq: &Cq, completion: Completion, status: c_int) {
+    cq.base.wr_id.store(completion.wr_id, Ordering::Relaxed);
+    cq.base.status.store(status, Ordering::Relaxed);
+    // SAFETY: the lock is held, and readers are called by whoever holds it.
+    unsafe { *cq.ours.current.0.get() = Some(completion) };
+}
+
 /// Takes the next completion: ENOENT when there is none.
-fn take(cq: &Cq) -> c_int {
+pub(crate) fn take(cq: &Cq) -> c_int {
     match cq.ours.queue.poll_one() {
         Ok(Some(completion)) => {
-            cq.base.wr_id.store(completion.wr_id, Ordering::Relaxed);
-            cq.base.status.store(status_code(completion.status), Ordering::Relaxed);
-            // SAFETY: the lock is held, and readers are called by whoever holds it.
-            unsafe { *cq.ours.current.0.get() = Some(completion) };
+            show(cq, completion, status_code(completion.status));
             0
         }
         Ok(None) => libc::ENOENT,
@@ -118,8 +123,12 @@ fn take(cq: &Cq) -> c_int {
     }
 }
 
-/// `ibv_start_poll`.
-pub(crate) extern "C" fn start_poll(cq: &Cq, attr: *mut c_void) -> c_int {
+extern "C" fn start_poll(cq: &Cq, attr: *mut c_void) -> c_int {
+    start_with(cq, attr, take)
+}
+
+/// `ibv_start_poll`, with completions that come from `take`.
+pub(crate) fn start_with(cq: &Cq, attr: *mut c_void, take: impl FnOnce(&Cq) -> c_int) -> c_int {
     // SAFETY: NULL, or a struct of which the mask is the first and only field.
     let asks = unsafe { attr.cast::<u32>().as_ref() }.is_some_and(|&mask| mask != 0);
     if asks {
@@ -138,8 +147,7 @@ pub(crate) extern "C" fn start_poll(cq: &Cq, attr: *mut c_void) -> c_int {
     result
 }
 
-/// `ibv_next_poll`.
-pub(crate) extern "C" fn next_poll(cq: &Cq) -> c_int {
+extern "C" fn next_poll(cq: &Cq) -> c_int {
     take(cq)
 }
 
@@ -163,7 +171,8 @@ extern "C" fn read_opcode(cq: &Cq) -> c_int {
     read(cq, |c| opcode_code(c.opcode))
 }
 
-extern "C" fn read_vendor_err(cq: &Cq) -> u32 {
+/// `ibv_wc_read_vendor_err`.
+pub(crate) extern "C" fn read_vendor_err(cq: &Cq) -> u32 {
     read(cq, vendor_err)
 }
 
