@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use softnic_fault_injector::Spec;
+use softnic_fault_injector::calls::CallFaults;
 use softnic_nic::QpKind;
 use softnic_perf::say;
 use softnic_runtime::api::{Transport, parse_cc, read_key_file};
@@ -71,7 +72,8 @@ pub(crate) struct Args {
     backup: Vec<String>,
     #[command(flatten)]
     failover: FailoverArgs,
-    /// What goes wrong on the wire: on mem in both directions, on a device for what it sends (rx. before a key: receives)
+    /// What goes wrong on the wire: on mem in both directions, on a device for what it sends (rx. before a key: receives); and with the
+    /// program's calls: verbs.post_send=ENOMEM:1e-3, verbs.poll_cq=RETRY_EXC_ERR:1e-4, cm.connect=REJECTED:28, event.PORT_ERR=5s+2s (docs/faults.md)
     #[arg(long, value_name = "SPEC")]
     fault: Option<String>,
     /// Record the frames of the devices as a pcap file
@@ -259,7 +261,9 @@ impl Environment {
             _ if args.dev.is_empty() => Devices::usual()?,
             _ => Devices::parse(args.dev.iter().map(String::as_str))?,
         };
-        devices.check(spec.as_ref(), ["--dev", "--fault"])?;
+        // Those of the program's calls are no device's.
+        let of_devices = spec.map(|spec| Spec { calls: CallFaults::default(), ..spec });
+        devices.check(of_devices.as_ref(), ["--dev", "--fault"])?;
         set("SOFTNIC_FAULT", fault);
         let (devices, shares) = match Backups::are_mutual(args)? {
             true => mutual::share(&devices)?,

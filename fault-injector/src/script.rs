@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use softnic_wire::{Opcode, Psn, Qpn};
 
+use crate::calls::CallFaults;
 pub(crate) use parse::ScriptError;
 
 /// Which way a frame goes.
@@ -80,8 +81,10 @@ pub struct Event {
 }
 
 /// A list of events. For each packet the first one that is for it decides.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Script {
     /// In the order given.
     pub events: Vec<Event>,
+    /// What is for the calls of a program; a SPEC has it in [`crate::Spec::calls`].
+    pub calls: CallFaults,
 }

@@ -4,6 +4,7 @@ mod parse;
 
 use std::time::Duration;
 
+use crate::calls::CallFaults;
 use crate::red::{Policy, Red};
 use crate::script::{Direction, Script, ScriptError};
 use crate::text::on_one_line;
@@ -95,6 +96,8 @@ pub struct Spec {
     pub rx: Vec<Fault>,
     /// Targeted events: those of all files, in the order given.
     pub script: Script,
+    /// Of the calls of a program: those of the SPEC, and those of all files.
+    pub calls: CallFaults,
 }
 
 /// What a link is like in one direction, chance aside.
@@ -145,14 +148,21 @@ impl Spec {
         shape
     }
 
-    /// `Ok` when it can be for the two directions of a link: `rx.` cannot.
+    /// `Ok` when nothing in it is for the calls of a program.
+    fn check_no_calls(&self) -> Result<(), SpecError> {
+        self.calls.first().map_or(Ok(()), |name| Err(SpecError::NoProgram(name.into())))
+    }
+
+    /// `Ok` when it can be for the two directions of a link: `rx.` and faults of calls cannot.
     pub fn check_link(&self) -> Result<(), SpecError> {
+        self.check_no_calls()?;
         if self.rx.is_empty() { Ok(()) } else { Err(SpecError::NotForLinks) }
     }
 
     /// What a device does to the frames that it sends, and to those that it receives: each a SPEC for [`Direction::Ab`]. Events
     /// of a script are for what is sent, those with `direction = "ba"` for what is received.
     pub fn for_device(&self) -> Result<[Spec; 2], SpecError> {
+        self.check_no_calls()?;
         if !self.ab.is_empty() || !self.ba.is_empty() {
             return Err(SpecError::NotForDevices);
         }
@@ -175,7 +185,7 @@ pub enum SpecError {
     /// A key that no fault has.
     #[error(
         "there is no fault '{}'; this version knows loss=P, burst=P:P:LEN, dup=P, corrupt=P, reorder=P:N, delay=T, jitter=T, \
-         rate=R, queue=SIZE, ecn=SIZE:SIZE:P, down=T+T, stall=T+T and @FILE",
+         rate=R, queue=SIZE, ecn=SIZE:SIZE:P, down=T+T, stall=T+T, verbs.CALL=WHAT, cm.CALL=WHAT, event.NAME=WHEN and @FILE",
         on_one_line(.0)
     )]
     UnknownKey(String),
@@ -209,6 +219,17 @@ pub enum SpecError {
     /// A script with a direction before it.
     #[error("'{}': a script says in each event which direction it is for: write {} alone", on_one_line(.0), on_one_line(.1))]
     ScriptDirection(String, String),
+    /// A fault of calls that makes no sense.
+    #[error("'{}': {}", on_one_line(.part), on_one_line(.why))]
+    Call {
+        /// What was given.
+        part: String,
+        /// Why not.
+        why: String,
+    },
+    /// A fault of calls where no program makes any.
+    #[error("{} is for a program that uses verbs: give it to softnic run", on_one_line(.0))]
+    NoProgram(String),
     /// A script that cannot be read.
     #[error("{}: {why}", on_one_line(.file))]
     Unreadable {

@@ -7,9 +7,19 @@ const TEXT: &str = include_str!("../../docs/faults.md");
 #[test]
 fn every_script_in_the_documentation_is_one_and_every_key_occurs() {
     let scripts: Vec<&str> = TEXT.split("```toml\n").skip(1).filter_map(|s| s.split("```").next()).collect();
-    assert_eq!(scripts.len(), 4);
+    assert_eq!(scripts.len(), 5);
     for s in &scripts {
         Script::parse(s).unwrap_or_else(|e| panic!("{e} in\n{s}"));
+    }
+    for (kind, of_calls) in
+        [("call", scripts[1]), ("completion", scripts[1]), ("async", scripts[1]), ("cm", scripts[1])]
+    {
+        let unknown = Script::parse(&format!("[[{kind}]]\nx = 1")).unwrap_err().to_string();
+        let keys = unknown.split(&format!("a {kind} has ")).nth(1).expect("the list of all keys").split(", ");
+        for key in keys {
+            let shown = [format!("\n{key} = "), format!(" or {key} = "), format!("{key}, "), format!("{key} and ")];
+            assert!(shown.iter().any(|shown| of_calls.contains(shown.as_str())), "{kind}: {key} is not shown");
+        }
     }
     let unknown = Script::parse("[[event]]\nx = 1").unwrap_err().to_string();
     let keys = unknown.split("an event has ").nth(1).expect("the list of all keys").split(", ");

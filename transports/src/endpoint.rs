@@ -136,6 +136,11 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Sends fail from now on, as after one that did; `false` where the service has no such state.
+    pub fn fail_sends(&mut self, host: &mut impl Host) -> bool {
+        self.qp.fail_sends(host)
+    }
+
     /// Halts the queue pair, because its owner asked for it; `false` where it cannot. Nothing leaves any more, no MAD
     /// of its negotiation either; its shim, of which nobody has a use now, goes next ([`Endpoint::reset_shim`]).
     pub fn halt(&mut self) -> bool {

@@ -380,6 +380,13 @@ pub trait QueuePair {
         false
     }
 
+    /// Goes to the state in which sends are flushed, as after one of them failed. `false` where its service has no such state, or it does not
+    /// send.
+    fn fail_sends(&mut self, host: &mut impl Host) -> bool {
+        let _ = host;
+        false
+    }
+
     /// Whether it has halted: its work is in place and no more is taken.
     fn is_halted(&self) -> bool {
         false

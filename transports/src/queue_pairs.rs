@@ -280,6 +280,10 @@ impl QueuePair for AnyQp {
         each!(self, qp => qp.hasten_acks(messages))
     }
 
+    fn fail_sends(&mut self, host: &mut impl Host) -> bool {
+        each!(self, qp => qp.fail_sends(host))
+    }
+
     fn halt(&mut self) -> bool {
         each!(self, qp => qp.halt())
     }

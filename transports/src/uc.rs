@@ -334,6 +334,10 @@ impl QueuePair for Uc {
         self.common.fail(None, host);
     }
 
+    fn fail_sends(&mut self, host: &mut impl Host) -> bool {
+        self.common.fail_sends(host)
+    }
+
     fn vitals(&self) -> Vitals {
         let (_, rate) = self.congestion.limits();
         Vitals { requested: self.common.next, answered: self.expected.value(), rate, ..self.common.vitals() }

@@ -220,6 +220,10 @@ impl QueuePair for Ud {
         self.common.fail(None, host);
     }
 
+    fn fail_sends(&mut self, host: &mut impl Host) -> bool {
+        self.common.fail_sends(host)
+    }
+
     fn vitals(&self) -> Vitals {
         Vitals { requested: self.common.next, ..self.common.vitals() }
     }

@@ -285,6 +285,16 @@ impl Common {
         }
     }
 
+    /// A send failed, for whatever reason: the others are flushed. What was received has nothing to do with that (IBA 10.3.1.6).
+    pub(crate) fn fail_sends(&mut self, host: &mut impl Host) -> bool {
+        let sends = self.state == QpState::ReadyToSend;
+        if sends {
+            self.state = QpState::SendQueueError;
+            self.flush_sends(Status::WrFlushErr, host);
+        }
+        sends
+    }
+
     /// A completion was lost: no program can rely on this queue pair any more.
     pub(crate) fn stop_fatally(&mut self, host: &mut impl Host) {
         host.notify(Event::QpFatal(self.qpn));

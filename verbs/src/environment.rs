@@ -4,10 +4,11 @@ use std::env;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use softnic_runtime::api::call_faults::CallFaults;
 use softnic_runtime::api::{
-    BackupOptions, Cc, DeviceSpec, FailoverTimes, Kv, LinkDown, LogLevel, MUTUAL, OpenOptions, Secret, Transport,
-    mutual_backups, parse_backup, parse_cc, parse_failover, parse_kv, parse_log_level, parse_probe, parse_rate,
-    read_key_file,
+    BackupOptions, Cc, DeviceSpec, FailoverTimes, FaultSpec, Kv, LinkDown, LogLevel, MUTUAL, OpenOptions, Secret,
+    Transport, mutual_backups, parse_backup, parse_cc, parse_failover, parse_kv, parse_log_level, parse_probe,
+    parse_rate, read_key_file,
 };
 
 /// What the environment says.
@@ -27,6 +28,8 @@ pub(crate) struct Environment {
     pub(crate) link_speed: Option<u64>,
     /// A folder for the counters of the process's NICs.
     pub(crate) counters: Option<PathBuf>,
+    /// Faults of the calls that the program makes.
+    pub(crate) call_faults: CallFaults,
 }
 
 /// What the environment said when the first verb was called.
@@ -96,10 +99,13 @@ impl Environment {
             Some(name) => parse_cc(&name).map_err(|e| format!("SOFTNIC_CC: {e}"))?,
             None => Cc::Window,
         };
-        let fault = match variable("SOFTNIC_FAULT")? {
-            Some(spec) => Some(spec.parse().map_err(|e| format!("SOFTNIC_FAULT: {e}"))?),
-            None => None,
+        let mut spec = match variable("SOFTNIC_FAULT")? {
+            Some(spec) => spec.parse::<FaultSpec>().map_err(|e| format!("SOFTNIC_FAULT: {e}"))?,
+            None => FaultSpec::default(),
         };
+        // Those of calls are the library's business, the others that of its NICs.
+        let call_faults = std::mem::take(&mut spec.calls);
+        let fault = Some(spec).filter(|spec| *spec != FaultSpec::default());
         let seed = match variable("SOFTNIC_SEED")? {
             Some(seed) => seed.parse().map_err(|_| format!("SOFTNIC_SEED: `{seed}` is no number"))?,
             None => 0,
@@ -128,7 +134,7 @@ impl Environment {
             None => None,
         };
         let counters = env::var_os("SOFTNIC_COUNTERS").filter(|name| !name.is_empty()).map(Into::into);
-        Ok(Environment { devices, backups, options, transport, cc, secret, link_speed, counters })
+        Ok(Environment { devices, backups, options, transport, cc, secret, link_speed, counters, call_faults })
     }
 }
 

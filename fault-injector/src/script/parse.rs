@@ -6,6 +6,7 @@ use softnic_wire::{Opcode, Psn, Qpn};
 use toml::{Table, Value};
 
 use super::{Action, Direction, Event, PsnMatch, QpnMatch, Script};
+use crate::calls::{TABLES, parse_tables};
 use crate::text::on_one_line;
 use crate::units::{MAX_DELAY, parse_time};
 
@@ -21,7 +22,7 @@ pub enum ScriptError {
         why: String,
     },
     /// Something beside the events.
-    #[error("there is no '{}' in a script: it consists of [[event]] and what each is for", on_one_line(.0))]
+    #[error("there is no '{}' in a script: it consists of [[event]], [[call]], [[completion]], [[async]] and [[cm]]", on_one_line(.0))]
     UnknownTable(String),
     /// `event` is something else than a list of tables.
     #[error("each event begins with a line [[event]], in two brackets")]
@@ -41,6 +42,9 @@ pub enum ScriptError {
         /// The key.
         key: String,
     },
+    /// What is wrong with a table about calls.
+    #[error("{0}")]
+    Call(String),
     /// A value that the key does not take, or a key that is missing or does not go with the others.
     #[error("event {event}: {key}: {why}")]
     Key {
@@ -64,22 +68,24 @@ impl Script {
             line: 1 + e.span().map_or(0, |s| text.bytes().take(s.start).filter(|b| *b == b'\n').count()),
             why: e.message().replace('\n', ", "),
         })?;
-        if let Some(other) = table.keys().find(|k| *k != "event") {
+        let is_known = |key: &str| key == "event" || TABLES.iter().any(|(kind, _)| *kind == key);
+        if let Some(other) = table.keys().find(|key| !is_known(key)) {
             return Err(ScriptError::UnknownTable(other.clone()));
         }
+        let calls = parse_tables(&table).map_err(ScriptError::Call)?;
         let list = match table.get("event") {
-            None => return Err(ScriptError::Empty),
+            None => &Vec::new(),
             Some(Value::Array(list)) => list,
             Some(_) => return Err(ScriptError::NoList),
         };
-        if list.is_empty() {
+        if list.is_empty() && calls.is_empty() {
             return Err(ScriptError::Empty);
         }
         let events = list.iter().enumerate().map(|(i, v)| match v {
             Value::Table(table) => Keys { event: i + 1, table }.event(),
             _ => Err(ScriptError::NoList),
         });
-        Ok(Script { events: events.collect::<Result<_, _>>()? })
+        Ok(Script { events: events.collect::<Result<_, _>>()?, calls })
     }
 }
 
@@ -294,7 +300,7 @@ mod tests {
         let third = Event { action: Action::Reorder { behind: 3 }, ..any };
         let fourth = Event { action: Action::Mark, ..any };
         let fifth = Event { action: Action::Delay(Duration::from_millis(5)), ..any };
-        assert_eq!(script, Ok(Script { events: vec![first, second, third, fourth, fifth, any] }));
+        assert_eq!(script, Ok(Script { events: vec![first, second, third, fourth, fifth, any], ..Script::default() }));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::{BurstLen, Fault, Outage, Spec, SpecError};
+use crate::calls::{is_part, parse_part};
 use crate::red::Red;
 use crate::script::Script;
 use crate::units::{MAX_DELAY, parse_chance, parse_rate, parse_size, parse_time};
@@ -22,7 +23,13 @@ impl FromStr for Spec {
         let mut spec = Spec::default();
         for part in s.split(',').map(str::trim).filter(|p| !p.is_empty()) {
             if let Some(file) = part.strip_prefix('@') {
-                spec.script.events.extend(read_script(file)?.events);
+                let script = read_script(file)?;
+                spec.script.events.extend(script.events);
+                spec.calls.extend(script.calls);
+                continue;
+            }
+            if is_part(part) {
+                spec.calls.extend(parse_part(part).map_err(|why| SpecError::Call { part: part.into(), why })?);
                 continue;
             }
             let (list, rest) = match part.split_once('.') {

@@ -32,6 +32,21 @@ impl Nic {
         Ok(())
     }
 
+    /// The sends of an unreliable queue pair, or of one for datagrams, are flushed from now on, as after one that failed: a fault of the
+    /// device is played.
+    ///
+    /// # Errors
+    /// When its service has no such state, or it does not send.
+    pub fn fail_sends(&mut self, qpn: Qpn) -> Result<(), ModifyError> {
+        let (index, slot, shared) = self.slot(qpn).ok_or(ModifyError::NoSuchQp)?;
+        let from = slot.endpoint.qp.state();
+        if !slot.endpoint.fail_sends(shared) {
+            return Err(ModifyError::Transition { from, to: QpState::SendQueueError });
+        }
+        self.activate(index);
+        Ok(())
+    }
+
     /// A reliable connection does not count its retries for a while, and waits for acknowledgements by this timeout code: its owner wants to
     /// know when the peer answers, not when to give up. With `None` it is as its attributes say again.
     pub fn set_patience(&mut self, qpn: Qpn, timeout: Option<u8>) {

@@ -137,6 +137,13 @@ impl ChannelEnd {
         self.release();
     }
 
+    /// As a completion does that the queue is armed for.
+    pub(super) fn raise_armed(&self) {
+        if self.arm.disarm() {
+            self.raise();
+        }
+    }
+
     /// The queue goes: nobody waits for it any more.
     pub(super) fn end(&self) {
         if self.arm.disarm() {

@@ -327,6 +327,13 @@ impl CompletionQueue {
         self.0.shared.channel.is_some()
     }
 
+    /// Raises the event that its channel was asked for, if it was, though no completion came: whoever keeps completions back lets one go.
+    pub fn raise(&self) {
+        if let Some(channel) = &self.0.shared.channel {
+            channel.raise_armed();
+        }
+    }
+
     /// Takes back what [`CompletionQueue::arm`] asked its channel for. When this returns no event of the queue is put there any more.
     pub fn disarm(&self) {
         if let Some(channel) = &self.0.shared.channel {

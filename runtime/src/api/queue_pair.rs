@@ -280,6 +280,22 @@ impl QueuePair {
         Ok(())
     }
 
+    /// A send failed, though not on the wire: a fault of the device is played. The queue pair goes to the state that follows, in which the
+    /// other sends are flushed: one of a reliable connection to the error state, another to that of its send queue.
+    ///
+    /// # Errors
+    /// When it does not send.
+    pub fn fail_sends(&self) -> Result<(), ModifyError> {
+        if self.0.options.kind == QpKind::Rc {
+            return self.modify(&QpAttr { state: Some(QpState::Error), ..QpAttr::default() });
+        }
+        let mut core = self.0.engine.control();
+        core.take_work_of(self.0.index);
+        core.nic().fail_sends(self.0.qpn)?;
+        core.hand_out();
+        Ok(())
+    }
+
     /// From RESET to INIT: receives may be posted.
     ///
     /// # Errors

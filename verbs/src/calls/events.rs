@@ -8,8 +8,8 @@ use crate::objects::completion_channel::Channel;
 use crate::objects::completion_queue::Cq;
 use crate::objects::context::ContextPtr;
 use crate::objects::event_queue::{
-    IBV_EVENT_CQ_ERR, IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR, IBV_EVENT_SRQ_LIMIT_REACHED,
-    Unacknowledged, wait_readable,
+    IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_CQ_ERR, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE,
+    IBV_EVENT_SM_CHANGE, IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED, Unacknowledged, wait_readable,
 };
 use crate::objects::queue_pair::Qp;
 use crate::objects::shared_receive::Srq;
@@ -23,8 +23,12 @@ unsafe fn count_of<'a>(kind: c_int, element: usize) -> Option<&'a Unacknowledged
     unsafe {
         match kind {
             IBV_EVENT_CQ_ERR => Some(&(*(element as *const Cq)).ours.async_events),
-            IBV_EVENT_SRQ_LIMIT_REACHED => Some(&(*(element as *const Srq)).ours.async_events),
-            IBV_EVENT_PORT_ACTIVE | IBV_EVENT_PORT_ERR | IBV_EVENT_GID_CHANGE => None,
+            IBV_EVENT_SRQ_LIMIT_REACHED | IBV_EVENT_SRQ_ERR => Some(&(*(element as *const Srq)).ours.async_events),
+            // Of the device, or of its port.
+            IBV_EVENT_DEVICE_FATAL
+            | IBV_EVENT_PORT_ACTIVE..=IBV_EVENT_SM_CHANGE
+            | IBV_EVENT_CLIENT_REREGISTER
+            | IBV_EVENT_GID_CHANGE => None,
             _ => Some(&(*(element as *const Qp)).ours.async_events),
         }
     }

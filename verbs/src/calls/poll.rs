@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use softnic_runtime::api::{Completion, PartialReason};
 
 use crate::abi::*;
+use crate::calls::wrapped::Wrapped;
 use crate::codes::{opcode_code, status_code};
 use crate::errno::Errno;
 use crate::objects::completion_queue::{Cq, CqReaders};
@@ -57,7 +58,7 @@ fn packet_kind(c: &Completion) -> u8 {
 }
 
 #[inline]
-fn to_c(c: &Completion) -> ibv_wc {
+pub(crate) fn to_c(c: &Completion) -> ibv_wc {
     let (wc_flags, imm_data) = extras(c);
     ibv_wc {
         wr_id: c.wr_id,
@@ -73,9 +74,12 @@ fn to_c(c: &Completion) -> ibv_wc {
         ..ibv_wc::default()
     }
 }
+/// Whoever wraps the functions of extended queues.
+pub(crate) static READERS: Wrapped<CqReaders> = Wrapped::new();
+
 /// The functions of an extended queue.
 pub(crate) fn readers() -> CqReaders {
-    CqReaders {
+    READERS.make(CqReaders {
         start_poll,
         next_poll,
         end_poll,
@@ -90,7 +94,7 @@ pub(crate) fn readers() -> CqReaders {
         read_sl,
         read_dlid_path_bits,
         unsupported: [std::ptr::null_mut(); 5],
-    }
+    })
 }
 
 /// The mutex of the C struct: locked by one call, unlocked by another.
@@ -99,14 +103,19 @@ fn mutex(cq: &Cq) -> *mut libc::pthread_mutex_t {
     cq.base.cq.mutex.get().cast()
 }
 
+/// From now on this completion is read, with this status. Whoever calls it began to poll.
+pub(crate) fn show(cq: &Cq, completion: Completion, status: c_int) {
+    cq.base.wr_id.store(completion.wr_id, Ordering::Relaxed);
+    cq.base.status.store(status, Ordering::Relaxed);
+    // SAFETY: the lock is held, and readers are called by whoever holds it.
+    unsafe { *cq.ours.current.0.get() = Some(completion) };
+}
+
 /// Takes the next completion: ENOENT when there is none.
-fn take(cq: &Cq) -> c_int {
+pub(crate) fn take(cq: &Cq) -> c_int {
     match cq.ours.queue.poll_one() {
         Ok(Some(completion)) => {
-            cq.base.wr_id.store(completion.wr_id, Ordering::Relaxed);
-            cq.base.status.store(status_code(completion.status), Ordering::Relaxed);
-            // SAFETY: the lock is held, and readers are called by whoever holds it.
-            unsafe { *cq.ours.current.0.get() = Some(completion) };
+            show(cq, completion, status_code(completion.status));
             0
         }
         Ok(None) => libc::ENOENT,
@@ -115,6 +124,11 @@ fn take(cq: &Cq) -> c_int {
 }
 
 extern "C" fn start_poll(cq: &Cq, attr: *mut c_void) -> c_int {
+    start_with(cq, attr, take)
+}
+
+/// `ibv_start_poll`, with completions that come from `take`.
+pub(crate) fn start_with(cq: &Cq, attr: *mut c_void, take: impl FnOnce(&Cq) -> c_int) -> c_int {
     // SAFETY: NULL, or a struct of which the mask is the first and only field.
     let asks = unsafe { attr.cast::<u32>().as_ref() }.is_some_and(|&mask| mask != 0);
     if asks {
@@ -142,17 +156,23 @@ extern "C" fn end_poll(cq: &Cq) {
     unsafe { libc::pthread_mutex_unlock(mutex(cq)) };
 }
 
+/// The completion that is polled. Whoever asks began to poll.
+pub(crate) fn current(cq: &Cq) -> Option<&Completion> {
+    // SAFETY: whoever began to poll holds the lock.
+    unsafe { &*cq.ours.current.0.get() }.as_ref()
+}
+
 /// Reads of the completion that is polled, or the default where there is none.
 fn read<T: Default>(cq: &Cq, field: impl FnOnce(&Completion) -> T) -> T {
-    // SAFETY: whoever reads began to poll, and so holds the lock.
-    unsafe { &*cq.ours.current.0.get() }.as_ref().map_or_else(T::default, field)
+    current(cq).map_or_else(T::default, field)
 }
 
 extern "C" fn read_opcode(cq: &Cq) -> c_int {
     read(cq, |c| opcode_code(c.opcode))
 }
 
-extern "C" fn read_vendor_err(cq: &Cq) -> u32 {
+/// `ibv_wc_read_vendor_err`.
+pub(crate) extern "C" fn read_vendor_err(cq: &Cq) -> u32 {
     read(cq, vendor_err)
 }
 

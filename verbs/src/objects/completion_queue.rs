@@ -83,7 +83,7 @@ impl Cq {
         unsafe { ContextPtr::new(self.base.cq.context) }
     }
 
-    fn subject(&self) -> Subject {
+    pub(crate) fn subject(&self) -> Subject {
         Subject::Cq(self.ours.queue.id().0)
     }
 }

@@ -20,17 +20,21 @@ pub(crate) enum Subject {
 }
 
 pub(crate) const IBV_EVENT_CQ_ERR: c_int = 0;
-const IBV_EVENT_QP_FATAL: c_int = 1;
+pub(crate) const IBV_EVENT_QP_FATAL: c_int = 1;
 const IBV_EVENT_QP_REQ_ERR: c_int = 2;
 const IBV_EVENT_QP_ACCESS_ERR: c_int = 3;
 const IBV_EVENT_COMM_EST: c_int = 4;
 const IBV_EVENT_SQ_DRAINED: c_int = 5;
 const IBV_EVENT_PATH_MIG: c_int = 6;
 const IBV_EVENT_PATH_MIG_ERR: c_int = 7;
+pub(crate) const IBV_EVENT_DEVICE_FATAL: c_int = 8;
 pub(crate) const IBV_EVENT_PORT_ACTIVE: c_int = 9;
-pub(crate) const IBV_EVENT_PORT_ERR: c_int = 10;
+const IBV_EVENT_PORT_ERR: c_int = 10;
+pub(crate) const IBV_EVENT_SM_CHANGE: c_int = 13;
+pub(crate) const IBV_EVENT_SRQ_ERR: c_int = 14;
 pub(crate) const IBV_EVENT_SRQ_LIMIT_REACHED: c_int = 15;
 const IBV_EVENT_QP_LAST_WQE_REACHED: c_int = 16;
+pub(crate) const IBV_EVENT_CLIENT_REREGISTER: c_int = 17;
 pub(crate) const IBV_EVENT_GID_CHANGE: c_int = 18;
 
 /// An event as verbs number it, and whom it is about; about the port if nobody. `None` for one that verbs do not know.

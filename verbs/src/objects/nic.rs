@@ -101,7 +101,13 @@ impl Owners {
         if let Event::Unauthenticated(_, peer, why) = event {
             say_once_that_refused(peer, why);
         }
-        let Some((kind, subject)) = event_queue::of(event) else { return };
+        if let Some((kind, subject)) = event_queue::of(event) {
+            self.raise(kind, subject);
+        }
+    }
+
+    /// Queues an event, as verbs number it, for whoever has the object; for everybody who has the device open where there is none.
+    pub(crate) fn raise(&self, kind: c_int, subject: Option<Subject>) {
         match subject {
             // The port's number.
             None => lock(&self.contexts).iter().for_each(|queue| queue.push(kind, 1)),
@@ -207,6 +213,11 @@ impl Nics {
     /// Which of the NICs: their order is that of the devices.
     pub(crate) fn get(&self, place: usize) -> &Nic {
         &self.nics[place]
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Nic> {
+        self.nics.iter()
     }
 
     /// The process ends: what is left to send is sent, and captures are whole.

@@ -111,7 +111,7 @@ impl Qp {
         self.ours.groups.lock().unwrap_or_else(|p| p.into_inner())
     }
 
-    fn subject(&self) -> Subject {
+    pub(crate) fn subject(&self) -> Subject {
         Subject::Qp(self.qpn())
     }
 }

@@ -36,7 +36,7 @@ impl Srq {
         self.ours.pd.context()
     }
 
-    fn subject(&self) -> Subject {
+    pub(crate) fn subject(&self) -> Subject {
         Subject::Srq(self.ours.queue.id().0)
     }
 }

@@ -93,11 +93,22 @@ fn process(entry: Entry) -> Option<Box<CmEvent>> {
         IdEvent::Request { child, device, route, event } => request(id, &to, &child, device, &route, &event),
         IdEvent::Cm(event) => of_connection(id, &to, &event),
         IdEvent::Multicast(joined) => Some(of_group(id, &to, &joined)),
+        IdEvent::Played(kind, status) => played(id, &to, kind, status),
     });
     if made.is_none() {
         to.unacknowledged.acknowledge(1);
     }
     made
+}
+
+/// A fault that is played: of a connection that fails the queue pair fails, too; what concerns a device is told to ids that have one.
+fn played(id: &Id, to: &Arc<Shared>, kind: c_int, status: c_int) -> Option<Box<CmEvent>> {
+    match kind {
+        REJECTED | UNREACHABLE | CONNECT_ERROR => qp::fail(id),
+        _ if id.device().is_err() => return None,
+        _ => {}
+    }
+    Some(CmEvent::new(id.as_c(), to, kind, status))
 }
 
 /// A request: the new id is made.

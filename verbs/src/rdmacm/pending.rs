@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use rustix::event::{EventfdFlags, eventfd};
 use softnic_runtime::api::CmSink;
@@ -16,6 +16,9 @@ use crate::abi::c_int;
 use crate::errno::Errno;
 use crate::fork::Generation;
 use crate::objects::event_queue::{Unacknowledged, wait_readable};
+
+/// Who may hold events back on their way to the program, if anybody does. Whether the event was queued, or will be.
+pub(crate) static HOLD: OnceLock<fn(&Arc<Shared>, IdEvent) -> bool> = OnceLock::new();
 
 /// Something that happened to an id.
 pub(crate) struct Entry {
@@ -35,6 +38,8 @@ pub(crate) enum IdEvent {
     Cm(Event),
     /// A group was joined, or not.
     Multicast(Box<Joined>),
+    /// A fault that is played: an event, and its status.
+    Played(c_int, c_int),
 }
 
 impl Entry {
@@ -165,14 +170,23 @@ impl Shared {
         self.queue().clone()
     }
 
-    /// Queues something for the program; nothing any more once the id is destroyed. Whether it was queued.
+    /// Queues something for the program, unless somebody holds it back; nothing any more once the id is destroyed. Whether it was queued.
     pub(crate) fn push(self: &Arc<Shared>, what: IdEvent) -> bool {
+        match HOLD.get() {
+            Some(hold) if self.queue().is_some() => hold(self, what),
+            _ => self.push_now(what).is_ok(),
+        }
+    }
+
+    /// Queues it at once; it comes back once the id is destroyed.
+    pub(crate) fn push_now(self: &Arc<Shared>, what: IdEvent) -> Result<(), Entry> {
+        let entry = Entry { to: Arc::clone(self), what };
         match &*self.queue() {
             Some(queue) => {
-                queue.push(Entry { to: Arc::clone(self), what });
-                true
+                queue.push(entry);
+                Ok(())
             }
-            None => false,
+            None => Err(entry),
         }
     }
 

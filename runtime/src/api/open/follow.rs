@@ -14,6 +14,7 @@ use softnic_wire::ethernet;
 use softnic_wire::failover::Side;
 
 use super::{LinkDown, link_mtu_of, mtu_of};
+use crate::api::context::Context;
 use crate::api::events::Events;
 use crate::background::Background;
 use crate::engine::Engine;
@@ -111,6 +112,15 @@ pub(super) fn peers(engines: &[Arc<Engine>], number: usize) -> BTreeSet<IpAddr> 
 pub(super) fn redirect_all(engines: &[Arc<Engine>], number: usize, moved: impl Fn(IpAddr) -> Option<MacAddr>) {
     for engine in engines {
         engine.control().nic_of(number).into_iter().for_each(|nic| nic.redirect(&moved));
+    }
+}
+
+impl Context {
+    /// Pulls the cable out of the port, or puts it in again: a fault of the link is played. No frame passes while it is out, and lost packets
+    /// are retried as ever; whoever follows an interface of the host puts it in again when that comes up.
+    pub fn set_link(&self, up: bool) {
+        let inner = self.inner();
+        set_link(inner.engines(), &inner.events, LinkDown::Wait, Nic::WIRE, up);
     }
 }
 

@@ -1,0 +1,137 @@
+//! After a call: what faults have to know of it.
+
+use softnic_runtime::api::QpState;
+
+use super::made::Kind;
+use super::state::faults;
+use crate::abi::*;
+use crate::codes::state_code;
+use crate::objects::completion_queue::Cq;
+use crate::objects::handle::Pointer;
+use crate::objects::queue_pair::Qp;
+use crate::rdmacm::cm_event::CmEvent;
+use crate::rdmacm::id::Id;
+
+/// A queue pair was made, or NULL.
+pub(crate) fn made_qp(qp: *mut ibv_qp) {
+    let Some(state) = faults() else { return };
+    // SAFETY: NULL, or what a verb just made.
+    if let Some(qp) = unsafe { qp.cast::<Qp>().as_ref() } {
+        state.made().add_qp(qp);
+    }
+}
+
+/// A queue was made, or NULL.
+pub(crate) fn made<T>(kind: Kind, queue: *mut T) {
+    if let Some(state) = faults() {
+        state.made().add(kind, queue.expose_provenance());
+    }
+}
+
+/// A program took an event of a completion queue; NULL is none.
+pub(crate) fn took_completion_event(cq: *mut ibv_cq) {
+    // SAFETY: NULL, or the queue of an event that is not acknowledged yet, so that it stays.
+    if let (Some(state), Some(cq)) = (faults(), unsafe { cq.cast::<Cq>().as_ref() }) {
+        state.held(cq).lock().unwrap_or_else(|p| p.into_inner()).is_armed = false;
+    }
+}
+
+/// An object is about to go.
+pub(crate) fn going<T>(kind: Kind, object: *mut T) {
+    if let Some(state) = faults() {
+        state.made().note(kind, object.addr(), false);
+    }
+}
+
+/// A queue pair is about to go, and its completions with it.
+pub(crate) fn going_qp(qp: Pointer<Qp>) {
+    if let (Some(state), Ok(qp)) = (faults(), qp.get()) {
+        going(Kind::Qp, (&raw const *qp).cast_mut());
+        state.each_held(|held| held.forget(qp.qpn()));
+    }
+}
+
+/// It is gone, or stays after all.
+pub(crate) fn gone<T>(kind: Kind, object: *mut T, result: c_int) {
+    let Some(state) = faults() else { return };
+    match kind {
+        _ if result != 0 => state.made().note(kind, object.addr(), true),
+        Kind::Cq => state.forget_queue(object.addr()),
+        Kind::Qp | Kind::Srq => {}
+    }
+}
+
+/// A queue pair of this number is gone, with its completions.
+pub(crate) fn forget_completions(qpn: Option<u32>, result: c_int) {
+    if let (Some(state), Some(qpn), 0) = (faults(), qpn, result) {
+        state.each_held(|held| held.forget(qpn));
+    }
+}
+
+/// A queue pair has another state: in RESET it begins anew, and its send queue may work again.
+pub(crate) fn modified(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int, result: c_int) {
+    if result != 0 || mask & IBV_QP_STATE == 0 {
+        return;
+    }
+    if attr.qp_state == state_code(QpState::Reset) {
+        forget_completions(qp.get().ok().map(Qp::qpn), 0);
+    } else if attr.qp_state == state_code(QpState::ReadyToSend)
+        && let (Some(state), Ok(qp)) = (faults(), qp.get())
+    {
+        state.each_held(|held| held.mend(qp.qpn()));
+    }
+}
+
+/// An id has what functions made for it.
+pub(crate) fn made_for(id: &Id) {
+    let Some(state) = faults() else { return };
+    // SAFETY: the id is alive while a function of it runs.
+    let (qp, cqs, srq) = unsafe {
+        let base = &*id.as_c();
+        (base.qp, [base.send_cq, base.recv_cq], base.srq)
+    };
+    let mut all = state.made();
+    all.add_id(&id.shared);
+    cqs.into_iter().for_each(|cq| all.add(Kind::Cq, cq.expose_provenance()));
+    all.add(Kind::Srq, srq.expose_provenance());
+    drop(all);
+    made_qp(qp);
+}
+
+/// What functions made for an id goes.
+pub(crate) fn unmaking_for(id: &Id) {
+    if faults().is_none() {
+        return;
+    }
+    // SAFETY: as in `made_for`.
+    let (qp, cqs) = unsafe {
+        let base = &*id.as_c();
+        (base.qp, [base.send_cq, base.recv_cq])
+    };
+    // SAFETY: NULL, or a queue pair that is alive until this function of the id destroys it.
+    let qpn = unsafe { qp.cast::<Qp>().as_ref() }.map(Qp::qpn);
+    going(Kind::Qp, qp);
+    forget_completions(qpn, 0);
+    for cq in cqs.into_iter().filter(|cq| !cq.is_null()) {
+        going(Kind::Cq, cq);
+        gone(Kind::Cq, cq, 0);
+    }
+}
+
+/// A program has this id; NULL is none.
+pub(crate) fn has_id(id: *mut rdma_cm_id) {
+    // SAFETY: NULL, or an id that a function just made.
+    if let Some(id) = unsafe { id.cast::<Id>().as_ref() } {
+        made_for(id);
+    }
+}
+
+/// A program took an event: a request brings an id.
+pub(crate) fn took_event(event: *const CmEvent) {
+    // SAFETY: NULL, or an event that the program took just now and has not seen.
+    if let Some(event) = unsafe { event.as_ref() }
+        && event.base.event == CONNECT_REQUEST
+    {
+        has_id(event.base.id);
+    }
+}

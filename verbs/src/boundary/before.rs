@@ -1,0 +1,107 @@
+//! Before a call: what a fault does to it.
+
+use std::sync::atomic::Ordering;
+
+use softnic_runtime::api::call_faults::{CallAction, CallSeen, Verb};
+
+use super::happen::{begin, perform};
+use super::process;
+use super::state::faults;
+use crate::errno::Errno;
+use crate::objects::handle::Pointer;
+use crate::objects::queue_pair::Qp;
+use crate::rdmacm::id::Id;
+use crate::rdmacm::played;
+
+/// What a call is about, as far as faults may ask.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct About<'a> {
+    /// The number of its queue pair.
+    pub(crate) qp: Option<u32>,
+    /// Its work requests.
+    pub(crate) wr_ids: &'a [u64],
+    /// The id that an event may be for instead.
+    pub(crate) id: Option<&'a Id>,
+}
+
+impl<'a> About<'a> {
+    /// A call with a queue pair.
+    pub(crate) fn queue_pair(qp: Pointer<Qp>) -> About<'a> {
+        About { qp: qp.get().ok().map(Qp::qpn), ..About::default() }
+    }
+
+    /// A step of a connection.
+    pub(crate) fn id(id: &'a Id) -> About<'a> {
+        About { id: Some(id), ..About::default() }
+    }
+}
+
+/// How a call ends that is not made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Early {
+    /// It fails, at this of its work requests.
+    Failed { errno: Errno, at: usize },
+    /// It succeeds: what follows from it is something else.
+    Done,
+}
+
+/// What fails at a device that is gone. What was made can be destroyed, events are taken, and completions say that work was flushed.
+fn needs_device(verb: Verb) -> bool {
+    let name = verb.name();
+    [
+        "alloc_",
+        "create_",
+        "reg_",
+        "rereg_",
+        "query_",
+        "modify_",
+        "post_",
+        "bind_",
+        "req_notify",
+        "resize_",
+        "attach_",
+        "open_",
+    ]
+    .iter()
+    .any(|prefix| name.starts_with(prefix))
+        && verb != Verb::CreateCompChannel
+        || matches!(verb, Verb::CmCreateQp | Verb::CmCreateSrq | Verb::CmConnect | Verb::CmAccept)
+}
+
+/// What happens to a call before it is made.
+pub(crate) fn before(verb: Verb, about: About<'_>) -> Result<(), Early> {
+    let Some(state) = faults() else { return Ok(()) };
+    begin(state);
+    let qp = about.qp.map(|qpn| (qpn, state.made().place_of(qpn)));
+    let (happenings, decided) = {
+        let mut decider = state.decider();
+        (decider.happens(verb), decider.call(CallSeen { verb, qp, wr_ids: about.wr_ids }))
+    };
+    happenings.into_iter().for_each(|what| perform(state, what));
+    if state.is_dead.load(Ordering::Relaxed) && needs_device(verb) {
+        return Err(Early::Failed { errno: Errno(libc::EIO), at: 0 });
+    }
+    match decided {
+        None => Ok(()),
+        Some((CallAction::Fail(errno), at)) => Err(Early::Failed { errno: Errno(errno), at }),
+        Some((CallAction::Delay(delay), _)) => {
+            std::thread::sleep(delay);
+            Ok(())
+        }
+        Some((CallAction::Kill, _)) => {
+            process::kill();
+            Ok(())
+        }
+        Some((CallAction::Stop(time), _)) => {
+            process::stop(time);
+            Ok(())
+        }
+        Some((CallAction::Event(event, status), _)) => {
+            let Some(id) = about.id else { return Ok(()) };
+            match played::instead(id, event.code(), status) {
+                Ok(()) => Err(Early::Done),
+                Err(errno) => Err(Early::Failed { errno, at: 0 }),
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Verbs that post, as they are in tables where somebody is at the boundary.
+
+use softnic_runtime::api::call_faults::Verb;
+
+use super::before::{About, Early, before};
+use super::observe;
+use crate::abi::*;
+use crate::calls::{builder, post};
+use crate::errno::Errno;
+use crate::objects::building::Building;
+use crate::objects::queue_pair::{BuilderTable, Qp};
+use crate::objects::shared_receive::Srq;
+
+/// A work request in a list of the program's.
+trait Listed: Sized {
+    fn wr_id(&self) -> u64;
+    fn next(&mut self) -> &mut *mut Self;
+}
+
+impl Listed for ibv_send_wr {
+    fn wr_id(&self) -> u64 {
+        self.wr_id
+    }
+    fn next(&mut self) -> &mut *mut ibv_send_wr {
+        &mut self.next
+    }
+}
+
+impl Listed for ibv_recv_wr {
+    fn wr_id(&self) -> u64 {
+        self.wr_id
+    }
+    fn next(&mut self) -> &mut *mut ibv_recv_wr {
+        &mut self.next
+    }
+}
+
+/// The work requests of a list, in their order.
+fn all<W: Listed>(mut wr: *mut W) -> Vec<*mut W> {
+    let mut found = Vec::new();
+    // SAFETY: NULL, or a work request of the program.
+    while let Some(this) = unsafe { wr.as_mut() } {
+        found.push(wr);
+        wr = *this.next();
+    }
+    found
+}
+
+/// Posts a list, or what a fault leaves of it: those before the one that fails.
+fn post_list<W: Listed>(
+    verb: Verb,
+    qp: Option<u32>,
+    list: *mut W,
+    bad: &mut *mut W,
+    post: impl FnOnce(*mut W, &mut *mut W) -> c_int,
+) -> c_int {
+    let requests = all(list);
+    // SAFETY: they are the program's, and the call is not over.
+    let wr_ids: Vec<u64> = requests.iter().map(|&wr| unsafe { &*wr }.wr_id()).collect();
+    let (errno, at) = match before(verb, About { qp, wr_ids: &wr_ids, id: None }) {
+        Ok(()) => return post(list, bad),
+        Err(Early::Failed { errno, at }) => (errno, at),
+        Err(Early::Done) => return 0,
+    };
+    // The list itself is the program's, so a copy of it is cut.
+    // SAFETY: as above.
+    let mut before: Vec<W> = requests[..at.min(requests.len())].iter().map(|&wr| unsafe { wr.read() }).collect();
+    let places: Vec<*mut W> = before.iter_mut().map(|wr| &raw mut *wr).collect();
+    for (place, &wr) in places.iter().enumerate() {
+        let next = places.get(place + 1).copied().unwrap_or(std::ptr::null_mut());
+        // SAFETY: it is an element of the copy, which nobody else uses.
+        unsafe { *(*wr).next() = next };
+    }
+    if let Some(&first) = places.first() {
+        let mut refused = first;
+        let result = post(first, &mut refused);
+        if result != 0 {
+            let place = places.iter().position(|&wr| wr == refused).unwrap_or(0);
+            *bad = requests[place];
+            return result;
+        }
+    }
+    *bad = requests.get(at).copied().unwrap_or(list);
+    failed(errno)
+}
+
+/// An errno of a fault, as a verb returns it.
+pub(super) fn failed(e: Errno) -> c_int {
+    e.set();
+    e.0
+}
+
+/// What the observer is told of where a list failed.
+fn refused<W>(result: c_int, bad: &*mut W) -> *const W {
+    if result == 0 { std::ptr::null() } else { *bad }
+}
+
+/// `ibv_post_send`.
+pub(crate) extern "C" fn post_send(qp: &Qp, list: *mut ibv_send_wr, bad: &mut *mut ibv_send_wr) -> c_int {
+    post_list(Verb::PostSend, Some(qp.qpn()), list, bad, |list, bad| {
+        observe::posting_send(qp, list);
+        let result = post::send(qp, list, bad);
+        observe::posted_send(qp, list, refused(result, bad), result);
+        result
+    })
+}
+
+/// `ibv_post_recv`.
+pub(crate) extern "C" fn post_recv(qp: &Qp, list: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> c_int {
+    post_list(Verb::PostRecv, Some(qp.qpn()), list, bad, |list, bad| {
+        observe::posting_recv(qp, list);
+        let result = post::recv(qp, list, bad);
+        observe::posted_recv(qp, list, refused(result, bad), result);
+        result
+    })
+}
+
+/// `ibv_post_srq_recv`.
+pub(crate) extern "C" fn post_srq_recv(srq: &Srq, list: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> c_int {
+    post_list(Verb::PostSrqRecv, None, list, bad, |list, bad| {
+        observe::posting_srq_recv(srq, list);
+        let result = post::srq_recv(srq, list, bad);
+        observe::posted_srq_recv(srq, list, refused(result, bad), result);
+        result
+    })
+}
+
+/// The builder's functions of a queue pair.
+pub(crate) fn wrap_builder(table: &mut BuilderTable) {
+    table.complete = wr_complete;
+}
+
+/// `ibv_wr_complete`: all or nothing.
+extern "C" fn wr_complete(qp: &Qp) -> c_int {
+    let building: &Building = builder::building(qp);
+    let wr_ids: Vec<u64> = building.requests.iter().map(|request| request.wr_id).collect();
+    if let Err(early) = before(Verb::PostSend, About { qp: Some(qp.qpn()), wr_ids: &wr_ids, id: None }) {
+        builder::abort(qp);
+        return match early {
+            Early::Failed { errno, .. } => failed(errno),
+            Early::Done => 0,
+        };
+    }
+    observe::posting_built(qp, building);
+    let result = builder::post_built(qp, building);
+    observe::posted_built(qp, building, result);
+    builder::abort(qp);
+    result
+}

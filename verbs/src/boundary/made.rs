@@ -1,0 +1,141 @@
+//! The objects that a program made, in the order of making: faults name them by it.
+
+use std::sync::{Arc, Weak};
+
+use softnic_runtime::api::QpState;
+use softnic_runtime::api::call_faults::Side;
+use softnic_runtime::api::{QpAttr, QpKind};
+
+use crate::objects::completion_queue::Cq;
+use crate::objects::handle::Pointer;
+use crate::objects::queue_pair::Qp;
+use crate::objects::shared_receive::Srq;
+use crate::rdmacm::pending::Shared;
+
+/// An object, or where it was.
+struct Place {
+    address: usize,
+    is_there: bool,
+}
+
+/// Objects of one kind.
+#[derive(Default)]
+struct Places(Vec<Place>);
+
+impl Places {
+    fn add(&mut self, address: usize) {
+        // A function may tell of one that is known.
+        if address != 0 && !self.0.iter().any(|place| place.is_there && place.address == address) {
+            self.0.push(Place { address, is_there: true });
+        }
+    }
+
+    /// It goes, or stays after all.
+    fn note(&mut self, address: usize, is_there: bool) {
+        if let Some(place) = self.0.iter_mut().rev().find(|place| place.address == address) {
+            place.is_there = is_there;
+        }
+    }
+
+    /// The how-manieth, from 1, if it is still there.
+    fn get(&self, number: u32) -> Option<usize> {
+        self.0.get(number.checked_sub(1)? as usize).filter(|place| place.is_there).map(|place| place.address)
+    }
+
+    fn there(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().filter(|place| place.is_there).map(|place| place.address)
+    }
+}
+
+/// Kinds of objects that are counted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    Qp,
+    Cq,
+    Srq,
+}
+
+/// The objects of the process. Whoever uses one holds the lock around this: it goes only after it is noted to.
+#[derive(Default)]
+pub(crate) struct Made {
+    qps: Places,
+    /// The numbers of the queue pairs, at the same places.
+    numbers: Vec<u32>,
+    cqs: Places,
+    srqs: Places,
+    ids: Vec<Weak<Shared>>,
+}
+
+impl Made {
+    pub(crate) fn add_qp(&mut self, qp: &Qp) {
+        self.qps.add((&raw const *qp).expose_provenance());
+        if self.numbers.len() < self.qps.0.len() {
+            self.numbers.push(qp.qpn());
+        }
+    }
+
+    /// A queue that a program made; NULL is none.
+    pub(crate) fn add(&mut self, kind: Kind, address: usize) {
+        match kind {
+            // They have numbers.
+            Kind::Qp => {}
+            Kind::Cq => self.cqs.add(address),
+            Kind::Srq => self.srqs.add(address),
+        }
+    }
+
+    /// An object goes, or stays after all.
+    pub(crate) fn note(&mut self, kind: Kind, address: usize, is_there: bool) {
+        match kind {
+            Kind::Qp => self.qps.note(address, is_there),
+            Kind::Cq => self.cqs.note(address, is_there),
+            Kind::Srq => self.srqs.note(address, is_there),
+        }
+    }
+
+    pub(crate) fn add_id(&mut self, id: &Arc<Shared>) {
+        self.ids.retain(|known| known.strong_count() > 0);
+        if !self.ids.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(id))) {
+            self.ids.push(Arc::downgrade(id));
+        }
+    }
+
+    pub(crate) fn ids(&self) -> Vec<Arc<Shared>> {
+        self.ids.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The place of a queue pair in the order of making, from 1; 0 of one that librdmacm has for itself.
+    pub(crate) fn place_of(&self, qpn: u32) -> u32 {
+        self.numbers.iter().rposition(|&number| number == qpn).map_or(0, |place| place as u32 + 1)
+    }
+
+    pub(crate) fn qp(&self, number: u32) -> Option<&'static Qp> {
+        self.qps.get(number).and_then(qp_at)
+    }
+
+    pub(crate) fn cq(&self, number: u32) -> Option<&'static Cq> {
+        Pointer::<Cq>::new(std::ptr::with_exposed_provenance_mut::<Cq>(self.cqs.get(number)?)).get().ok()
+    }
+
+    pub(crate) fn srq(&self, number: u32) -> Option<&'static Srq> {
+        Pointer::<Srq>::new(std::ptr::with_exposed_provenance_mut::<Srq>(self.srqs.get(number)?)).get().ok()
+    }
+
+    pub(crate) fn qps(&self) -> impl Iterator<Item = &'static Qp> + '_ {
+        self.qps.there().filter_map(qp_at)
+    }
+
+    /// Work of a queue pair failed: it goes to the state that follows.
+    pub(crate) fn fail(&self, qpn: u32, side: Side) {
+        let Some(qp) = self.qp(self.place_of(qpn)) else { return };
+        // One that is in error already stays there.
+        let _ = match side {
+            Side::Send if qp.ours.kind != QpKind::Rc => qp.ours.qp.fail_sends(),
+            _ => qp.ours.qp.modify(&QpAttr { state: Some(QpState::Error), ..QpAttr::default() }),
+        };
+    }
+}
+
+fn qp_at(address: usize) -> Option<&'static Qp> {
+    Pointer::<Qp>::new(std::ptr::with_exposed_provenance_mut::<Qp>(address)).get().ok()
+}

@@ -1,0 +1,97 @@
+//! The faults of this process: their rules, and what they act on.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use softnic_runtime::api::call_faults::CallDecider;
+
+use super::held::Held;
+use super::made::Made;
+use super::timer::Timer;
+use crate::environment::environment;
+use crate::message::warn;
+use crate::objects::completion_queue::Cq;
+use crate::per_process::PerProcess;
+
+/// What faults know of the process.
+pub(crate) struct State {
+    decider: Mutex<CallDecider>,
+    made: Mutex<Made>,
+    /// Of each completion queue, by its address.
+    held: Mutex<HashMap<usize, Arc<Mutex<Held>>>>,
+    /// Until when events of an id are held back, by the address of what threads know of it.
+    pub(crate) until: Mutex<HashMap<usize, Instant>>,
+    /// The device failed for good.
+    pub(crate) is_dead: AtomicBool,
+    pub(crate) has_begun: AtomicBool,
+    pub(crate) timer: Timer,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|p| p.into_inner())
+}
+
+impl Default for State {
+    fn default() -> State {
+        let none = Default::default();
+        let (faults, seed) = environment().map_or((&none, 0), |e| (&e.call_faults, e.options.seed));
+        State {
+            decider: Mutex::new(CallDecider::new(faults, seed)),
+            made: Mutex::default(),
+            held: Mutex::default(),
+            until: Mutex::default(),
+            is_dead: AtomicBool::new(false),
+            has_begun: AtomicBool::new(false),
+            timer: Timer::default(),
+        }
+    }
+}
+
+static STATE: PerProcess<State> = PerProcess::new();
+
+/// Whether there are faults of calls.
+pub(crate) fn is_wanted() -> bool {
+    environment().is_ok_and(|environment| !environment.call_faults.is_empty())
+}
+
+/// The faults of the process, if there are any.
+pub(crate) fn faults() -> Option<&'static State> {
+    is_wanted().then(|| STATE.get())
+}
+
+impl State {
+    pub(crate) fn decider(&self) -> MutexGuard<'_, CallDecider> {
+        lock(&self.decider)
+    }
+
+    /// Whoever needs a queue ([`State::held`]) as well takes that first.
+    pub(crate) fn made(&self) -> MutexGuard<'_, Made> {
+        lock(&self.made)
+    }
+
+    /// The completions of a queue.
+    pub(crate) fn held(&self, cq: &Cq) -> Arc<Mutex<Held>> {
+        Arc::clone(lock(&self.held).entry((&raw const *cq).addr()).or_default())
+    }
+
+    /// A queue is gone.
+    pub(crate) fn forget_queue(&self, address: usize) {
+        lock(&self.held).remove(&address);
+    }
+
+    /// What happens to the completions of all queues.
+    pub(crate) fn each_held(&self, mut change: impl FnMut(&mut Held)) {
+        let all: Vec<Arc<Mutex<Held>>> = lock(&self.held).values().cloned().collect();
+        all.iter().for_each(|held| change(&mut lock(held)));
+    }
+}
+
+/// The process ends: rules that were for nothing are more often a mistake than not.
+pub(crate) fn tell_unused() {
+    let Some(state) = faults() else { return };
+    for (name, of) in state.decider().unused() {
+        warn(format_args!("{name} was for no {of} of this run"));
+    }
+}

@@ -1,0 +1,37 @@
+//! Faults of the connection manager that are played: a function succeeds, and another event follows than the one that was asked for.
+
+use softnic_runtime::api::cm::PortSpace;
+
+use super::event::complete;
+use super::id::{Id, Stage};
+use super::pending::IdEvent;
+use crate::abi::*;
+use crate::errno::Errno;
+
+/// The event of which kind follows a function that this id may call now.
+pub(crate) fn instead(id: &Id, kind: c_int, status: c_int) -> Result<(), Errno> {
+    id.shared.made_in.check()?;
+    {
+        let mut inner = id.inner();
+        let (ready, next) = match kind {
+            ADDR_ERROR => (matches!(inner.stage, Stage::Idle | Stage::Bound), Stage::Resolving),
+            ROUTE_ERROR => (inner.stage == Stage::AddressResolved, Stage::Resolving),
+            _ => (inner.stage == Stage::RouteResolved, Stage::Connecting),
+        };
+        if !ready {
+            return Err(Errno::EINVAL);
+        }
+        inner.stage = next;
+    }
+    let errno = Errno(-status);
+    let what = match kind {
+        ADDR_ERROR => IdEvent::Address(Err(errno)),
+        ROUTE_ERROR => IdEvent::Route(Err(errno)),
+        // An id for datagrams that is refused hears so by the status of a SIDR reply.
+        REJECTED if id.space == PortSpace::Udp => IdEvent::Played(UNREACHABLE, status),
+        kind => IdEvent::Played(kind, status),
+    };
+    // The id is not destroyed while a function of it runs.
+    let _ = id.shared.push_now(what);
+    complete(id)
+}
