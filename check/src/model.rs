@@ -93,6 +93,11 @@ impl Model {
         self.regions.insert(id, Known { region, made: place.stack.clone(), uses: 0 });
     }
 
+    /// A region that there is.
+    pub fn region(&self, id: ObjectId) -> Option<&Region> {
+        self.regions.get(id).map(|known| &known.region)
+    }
+
     /// A region has other memory, rights, keys or another domain.
     pub fn region_changed(&mut self, id: ObjectId, region: Region) {
         if let Some(known) = self.regions.take(id) {
@@ -129,7 +134,7 @@ impl Model {
         for queue in [pair.send_cq, pair.recv_cq] {
             self.by_queue.insert((queue, pair.number), id);
         }
-        let pair = Pair::new(pair, self.pairs_made, place.stack.clone());
+        let pair = Pair::new(pair, self.pairs_made, is_the_programs, place.stack.clone());
         self.check_capacity(&pair, place);
         self.pairs.insert(id, pair);
     }

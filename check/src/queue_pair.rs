@@ -45,6 +45,8 @@ pub(crate) struct Pair {
     pub(crate) attributes: QueuePair,
     pub(crate) name: QueuePairName,
     pub(crate) made: Stack,
+    /// Whether all changes of its state are the program's. librdmacm makes some that the model does not hear of.
+    pub(crate) is_the_programs: bool,
     pub(crate) state: QpState,
     pub(crate) rnr_retry: Option<u8>,
     pub(crate) read_depth: Option<u8>,
@@ -58,11 +60,12 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    pub(crate) fn new(attributes: QueuePair, order: u32, made: Stack) -> Pair {
+    pub(crate) fn new(attributes: QueuePair, order: u32, is_the_programs: bool, made: Stack) -> Pair {
         Pair {
             name: QueuePairName { number: attributes.number, order },
             attributes,
             made,
+            is_the_programs,
             state: QpState::Reset,
             rnr_retry: None,
             read_depth: None,

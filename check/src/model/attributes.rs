@@ -75,7 +75,7 @@ impl Model {
     pub fn modified(&mut self, id: ObjectId, change: &Change, place: &Place) {
         let Some(pair) = self.pairs.get(&id) else { return };
         let mut found = Vec::new();
-        if change.is_the_programs {
+        if change.is_the_programs && pair.is_the_programs {
             check_mask(pair, change, &mut found);
         }
         if pair.attributes.kind == QpType::Rc && change.timeout == Some(0) {
