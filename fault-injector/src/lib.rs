@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bottleneck;
+pub mod calls;
 pub mod frames;
 pub mod fuzz;
 mod injector;

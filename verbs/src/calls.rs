@@ -21,3 +21,4 @@ pub(crate) mod sdr_sends;
 pub(crate) mod strings;
 pub(crate) mod unsupported;
 pub(crate) mod vendor;
+pub(crate) mod wrapped;

@@ -16,6 +16,8 @@ const AT_MOST: Duration = Duration::from_secs(1);
 /// Steps of the end, in their order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
+    /// Whoever is at the boundary hears of the end.
+    Boundary,
     /// Connections end.
     Connections,
     /// NICs send what is left to send.
@@ -23,7 +25,7 @@ pub(crate) enum Step {
 }
 
 /// What each step does, once there is anything to do.
-static STEPS: [OnceLock<fn()>; 2] = [const { OnceLock::new() }; 2];
+static STEPS: [OnceLock<fn()>; 3] = [const { OnceLock::new() }; 3];
 
 /// From now on the end of the process takes this step.
 pub(crate) fn at(step: Step, call: fn()) {

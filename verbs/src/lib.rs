@@ -6,6 +6,7 @@
 //! **Layers.** A file imports files of lower layers, and of its own layer in one direction; `xtask/tests/import_cycles.rs` checks that.
 //! From the top:
 //! - `exports`: the symbols, each with its version.
+//! - `boundary/`: between a program's calls and the verbs, where somebody asks for it: faults before a call, an observer behind it.
 //! - `rdmacm/`: librdmacm. Addresses, ports and devices lie below the queues of pending events; these below ids; ids below the calls.
 //! - `calls/`: verbs that concern several kinds of objects, and the tables of functions that inlined verbs call.
 //! - `objects/`: what programs hold pointers to, with reference counts; `objects.rs` has them in their order.
@@ -22,6 +23,7 @@
 #![allow(unsafe_code)]
 
 mod abi;
+mod boundary;
 mod c_result;
 mod calls;
 mod codes;

@@ -9,15 +9,19 @@ use softnic_runtime::api::{Data, SendOp, SendWr, Sge};
 use crate::abi::*;
 use crate::c_result::status;
 use crate::calls::post::{InlineRoom, datagram, sges};
+use crate::calls::wrapped::Wrapped;
 use crate::codes::flags_of;
 use crate::errno::Errno;
 use crate::objects::building::{Building, Built, Source};
 use crate::objects::queue_pair::{BuilderTable, Qp};
 use crate::objects::window;
 
+/// Whoever wraps the functions of the builder interface.
+pub(crate) static TABLE: Wrapped<BuilderTable> = Wrapped::new();
+
 /// The functions of a queue pair's builder interface.
 pub(crate) fn table() -> BuilderTable {
-    BuilderTable {
+    TABLE.make(BuilderTable {
         comp_mask: 0,
         wr_id: AtomicU64::new(0),
         wr_flags: AtomicU32::new(0),
@@ -43,7 +47,7 @@ pub(crate) fn table() -> BuilderTable {
         abort,
         atomic_write: 0,
         flush: 0,
-    }
+    })
 }
 
 /// `ibv_qp_to_qp_ex`: NULL for one that was not made for it.
@@ -57,7 +61,7 @@ fn mutex(qp: &Qp) -> *mut libc::pthread_mutex_t {
 }
 
 #[expect(clippy::mut_from_ref, reason = "the lock of the C struct guards it")]
-fn building(qp: &Qp) -> &mut Building {
+pub(crate) fn building(qp: &Qp) -> &mut Building {
     // SAFETY: whoever builds holds the lock since `start`, and no other reference to it lives longer than a call.
     unsafe { &mut *qp.ours.builder.0.get() }
 }
@@ -77,14 +81,21 @@ fn unlock(qp: &Qp) {
     unsafe { libc::pthread_mutex_unlock(mutex(qp)) };
 }
 
-extern "C" fn abort(qp: &Qp) {
+/// `ibv_wr_abort`.
+pub(crate) extern "C" fn abort(qp: &Qp) {
     unlock(qp);
 }
 
+/// `ibv_wr_complete`.
 extern "C" fn complete(qp: &Qp) -> c_int {
-    let result = post(qp, building(qp));
+    let result = post_built(qp, building(qp));
     unlock(qp);
-    status(|| result)
+    result
+}
+
+/// What `ibv_wr_complete` does under the lock.
+pub(crate) fn post_built(qp: &Qp, building: &Building) -> c_int {
+    status(|| post(qp, building))
 }
 
 /// Posts all, or none.

@@ -1,6 +1,7 @@
 //! `ibv_open_device`, with the tables of functions that inlined verbs call.
 
 use crate::abi::*;
+use crate::calls::wrapped::Wrapped;
 use crate::calls::{create_cq, create_qp, poll, post, query};
 use crate::objects::completion_queue::{self, Cq};
 use crate::objects::context::{Context, ContextPtr};
@@ -14,19 +15,19 @@ use crate::objects::window::{self, Mw};
 
 /// `struct ibv_context_ops`: thirty-two pointers, of which inlined verbs call those named here.
 #[repr(C)]
-struct ibv_context_ops {
+pub(crate) struct ibv_context_ops {
     compat0: [usize; 7],
-    alloc_mw: extern "C" fn(Pointer<Pd>, c_int) -> *mut ibv_mw,
-    bind_mw: extern "C" fn(&Qp, &ibv_mw, &ibv_mw_bind) -> c_int,
-    dealloc_mw: extern "C" fn(Pointer<Mw>) -> c_int,
+    pub(crate) alloc_mw: extern "C" fn(Pointer<Pd>, c_int) -> *mut ibv_mw,
+    pub(crate) bind_mw: extern "C" fn(&Qp, &ibv_mw, &ibv_mw_bind) -> c_int,
+    pub(crate) dealloc_mw: extern "C" fn(Pointer<Mw>) -> c_int,
     compat10: usize,
-    poll_cq: extern "C" fn(&Cq, c_int, *mut ibv_wc) -> c_int,
-    req_notify_cq: extern "C" fn(&Cq, c_int) -> c_int,
+    pub(crate) poll_cq: extern "C" fn(&Cq, c_int, *mut ibv_wc) -> c_int,
+    pub(crate) req_notify_cq: extern "C" fn(&Cq, c_int) -> c_int,
     compat13: [usize; 7],
-    post_srq_recv: extern "C" fn(&Srq, *mut ibv_recv_wr, &mut *mut ibv_recv_wr) -> c_int,
+    pub(crate) post_srq_recv: extern "C" fn(&Srq, *mut ibv_recv_wr, &mut *mut ibv_recv_wr) -> c_int,
     compat21: [usize; 4],
-    post_send: extern "C" fn(&Qp, *mut ibv_send_wr, &mut *mut ibv_send_wr) -> c_int,
-    post_recv: extern "C" fn(&Qp, *mut ibv_recv_wr, &mut *mut ibv_recv_wr) -> c_int,
+    pub(crate) post_send: extern "C" fn(&Qp, *mut ibv_send_wr, &mut *mut ibv_send_wr) -> c_int,
+    pub(crate) post_recv: extern "C" fn(&Qp, *mut ibv_recv_wr, &mut *mut ibv_recv_wr) -> c_int,
     compat27: [usize; 5],
 }
 layout!(ibv_context_ops, 256, alloc_mw 56, bind_mw 64, dealloc_mw 72, poll_cq 88, req_notify_cq 96, post_srq_recv 160,
@@ -35,27 +36,27 @@ layout!(ibv_context_ops, 256, alloc_mw 56, bind_mw 64, dealloc_mw 72, poll_cq 88
 /// `struct verbs_context` as of v44. Newer headers have more in front, which they find missing by `sz`. Zeros are
 /// functions that do not exist.
 #[repr(C)]
-struct verbs_context {
-    query_port: extern "C" fn(ContextPtr<'_>, u8, *mut c_void, usize) -> c_int,
+pub(crate) struct verbs_context {
+    pub(crate) query_port: extern "C" fn(ContextPtr<'_>, u8, *mut c_void, usize) -> c_int,
     advise_mr: usize,
-    alloc_null_mr: extern "C" fn(Pointer<Pd>) -> *mut ibv_mr,
+    pub(crate) alloc_null_mr: extern "C" fn(Pointer<Pd>) -> *mut ibv_mr,
     counters_and_dm: [usize; 10],
     modify_qp_rate_limit: usize,
-    alloc_parent_domain: extern "C" fn(ContextPtr<'_>, &ibv_parent_domain_init_attr) -> *mut ibv_pd,
-    dealloc_td: extern "C" fn(Pointer<Td>) -> c_int,
-    alloc_td: extern "C" fn(ContextPtr<'_>, &u32) -> *mut ibv_td,
+    pub(crate) alloc_parent_domain: extern "C" fn(ContextPtr<'_>, &ibv_parent_domain_init_attr) -> *mut ibv_pd,
+    pub(crate) dealloc_td: extern "C" fn(Pointer<Td>) -> c_int,
+    pub(crate) alloc_td: extern "C" fn(ContextPtr<'_>, &u32) -> *mut ibv_td,
     modify_cq: usize,
     post_srq_ops: usize,
     wq: [usize; 5],
     query_rt_values: usize,
-    create_cq_ex: extern "C" fn(ContextPtr<'_>, &ibv_cq_init_attr_ex) -> *mut ibv_cq,
+    pub(crate) create_cq_ex: extern "C" fn(ContextPtr<'_>, &ibv_cq_init_attr_ex) -> *mut ibv_cq,
     private: usize,
-    query_device_ex: extern "C" fn(ContextPtr<'_>, *const u32, *mut c_void, usize) -> c_int,
+    pub(crate) query_device_ex: extern "C" fn(ContextPtr<'_>, *const u32, *mut c_void, usize) -> c_int,
     flow: [usize; 4],
     open_qp: usize,
-    create_qp_ex: extern "C" fn(ContextPtr<'_>, &mut ibv_qp_init_attr_ex) -> *mut ibv_qp,
+    pub(crate) create_qp_ex: extern "C" fn(ContextPtr<'_>, &mut ibv_qp_init_attr_ex) -> *mut ibv_qp,
     get_srq_num: usize,
-    create_srq_ex: extern "C" fn(ContextPtr<'_>, &mut ibv_srq_init_attr_ex) -> *mut ibv_srq,
+    pub(crate) create_srq_ex: extern "C" fn(ContextPtr<'_>, &mut ibv_srq_init_attr_ex) -> *mut ibv_srq,
     xrcd: [usize; 2],
     placeholder3: u64,
     sz: usize,
@@ -67,6 +68,10 @@ layout!(verbs_context, 648, query_port END - 648, alloc_null_mr END - 632, alloc
     query_rt_values END - 456, create_cq_ex END - 448, query_device_ex END - 432, create_qp_ex END - 384, create_srq_ex END - 368,
     sz END - 336, context END - 328);
 const _: () = assert!(std::mem::offset_of!(UntypedVerbsContext, context) == END - size_of::<ibv_context>());
+
+/// Whoever wraps the functions of contexts.
+pub(crate) static OPS: Wrapped<ibv_context_ops> = Wrapped::new();
+pub(crate) static TABLE: Wrapped<verbs_context> = Wrapped::new();
 
 /// Functions by which inlined verbs reach us. The `compat` slots were programs' of long ago.
 fn ops() -> [Function; 32] {
@@ -86,7 +91,7 @@ fn ops() -> [Function; 32] {
         compat27: [0; 5],
     };
     // SAFETY: the struct is thirty-two pointers, each to a function or NULL.
-    unsafe { std::mem::transmute::<ibv_context_ops, [Function; 32]>(ops) }
+    unsafe { std::mem::transmute::<ibv_context_ops, [Function; 32]>(OPS.make(ops)) }
 }
 
 /// Puts the functions of newer verbs in front of a context.
@@ -118,7 +123,7 @@ fn extend(context: ibv_context) -> UntypedVerbsContext {
         context,
     };
     // SAFETY: both are the same pointers, numbers and context at the same places; only the types of the functions are left out.
-    unsafe { std::mem::transmute::<verbs_context, UntypedVerbsContext>(typed) }
+    unsafe { std::mem::transmute::<verbs_context, UntypedVerbsContext>(TABLE.make(typed)) }
 }
 
 /// `ibv_open_device`.

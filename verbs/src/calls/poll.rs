@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use softnic_runtime::api::{Completion, PartialReason};
 
 use crate::abi::*;
+use crate::calls::wrapped::Wrapped;
 use crate::codes::{opcode_code, status_code};
 use crate::errno::Errno;
 use crate::objects::completion_queue::{Cq, CqReaders};
@@ -57,7 +58,7 @@ fn packet_kind(c: &Completion) -> u8 {
 }
 
 #[inline]
-fn to_c(c: &Completion) -> ibv_wc {
+pub(crate) fn to_c(c: &Completion) -> ibv_wc {
     let (wc_flags, imm_data) = extras(c);
     ibv_wc {
         wr_id: c.wr_id,
@@ -73,9 +74,12 @@ fn to_c(c: &Completion) -> ibv_wc {
         ..ibv_wc::default()
     }
 }
+/// Whoever wraps the functions of extended queues.
+pub(crate) static READERS: Wrapped<CqReaders> = Wrapped::new();
+
 /// The functions of an extended queue.
 pub(crate) fn readers() -> CqReaders {
-    CqReaders {
+    READERS.make(CqReaders {
         start_poll,
         next_poll,
         end_poll,
@@ -90,7 +94,7 @@ pub(crate) fn readers() -> CqReaders {
         read_sl,
         read_dlid_path_bits,
         unsupported: [std::ptr::null_mut(); 5],
-    }
+    })
 }
 
 /// The mutex of the C struct: locked by one call, unlocked by another.
@@ -114,7 +118,8 @@ fn take(cq: &Cq) -> c_int {
     }
 }
 
-extern "C" fn start_poll(cq: &Cq, attr: *mut c_void) -> c_int {
+/// `ibv_start_poll`.
+pub(crate) extern "C" fn start_poll(cq: &Cq, attr: *mut c_void) -> c_int {
     // SAFETY: NULL, or a struct of which the mask is the first and only field.
     let asks = unsafe { attr.cast::<u32>().as_ref() }.is_some_and(|&mask| mask != 0);
     if asks {
@@ -133,7 +138,8 @@ extern "C" fn start_poll(cq: &Cq, attr: *mut c_void) -> c_int {
     result
 }
 
-extern "C" fn next_poll(cq: &Cq) -> c_int {
+/// `ibv_next_poll`.
+pub(crate) extern "C" fn next_poll(cq: &Cq) -> c_int {
     take(cq)
 }
 
@@ -142,10 +148,15 @@ extern "C" fn end_poll(cq: &Cq) {
     unsafe { libc::pthread_mutex_unlock(mutex(cq)) };
 }
 
+/// The completion that is polled. Whoever asks began to poll.
+pub(crate) fn current(cq: &Cq) -> Option<&Completion> {
+    // SAFETY: whoever began to poll holds the lock.
+    unsafe { &*cq.ours.current.0.get() }.as_ref()
+}
+
 /// Reads of the completion that is polled, or the default where there is none.
 fn read<T: Default>(cq: &Cq, field: impl FnOnce(&Completion) -> T) -> T {
-    // SAFETY: whoever reads began to poll, and so holds the lock.
-    unsafe { &*cq.ours.current.0.get() }.as_ref().map_or_else(T::default, field)
+    current(cq).map_or_else(T::default, field)
 }
 
 extern "C" fn read_opcode(cq: &Cq) -> c_int {
