@@ -60,11 +60,11 @@ pub(crate) extern "C" fn poll_cq(cq: &Cq, max: c_int, out: *mut ibv_wc) -> c_int
         return -1;
     }
     let taken = poll::poll(cq, max, out);
-    if let Ok(count) = usize::try_from(taken)
-        && count > 0
-    {
+    match usize::try_from(taken) {
+        Ok(0) => observe::polled(cq, &[]),
         // SAFETY: so many were just written.
-        observe::polled(cq, unsafe { std::slice::from_raw_parts(out, count) });
+        Ok(count) => observe::polled(cq, unsafe { std::slice::from_raw_parts(out, count) }),
+        Err(_) => {}
     }
     taken
 }
@@ -105,10 +105,10 @@ pub(crate) fn wrap_readers(readers: &mut CqReaders) {
 
 /// A completion of an extended queue was taken, or not.
 fn observe_current(cq: &Cq, result: c_int) -> c_int {
-    if result == 0
-        && let Some(completion) = poll::current(cq)
-    {
-        observe::polled(cq, &[poll::to_c(completion)]);
+    match poll::current(cq) {
+        Some(completion) if result == 0 => observe::polled(cq, &[poll::to_c(completion)]),
+        _ if result == libc::ENOENT => observe::polled(cq, &[]),
+        _ => {}
     }
     result
 }

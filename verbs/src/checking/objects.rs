@@ -167,6 +167,14 @@ pub(crate) fn created_qp(qp: *const Qp, is_the_programs: bool) {
     tell(|model, place| model.queue_pair_made(id_of(qp), attributes, is_the_programs, place));
 }
 
+/// librdmacm made one for an id.
+pub(crate) fn created_qp_of(id: *const Id) {
+    // SAFETY: NULL, or an id of the program.
+    if let Some(qp) = unsafe { id.as_ref() }.and_then(Id::qp) {
+        created_qp(qp, false);
+    }
+}
+
 /// The program changed a queue pair.
 pub(crate) fn modified_qp(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int, result: c_int) {
     if result != 0 {
