@@ -137,10 +137,10 @@ impl QpState {
     }
 }
 
-/// How much a queue pair was asked to hold.
+/// How much a queue pair holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Capacity {
-    /// `max_send_wr`.
+    /// `max_send_wr`, as the verb that made it said.
     pub sends: u32,
     /// `max_send_sge`.
     pub send_sges: u32,
@@ -167,7 +167,7 @@ pub struct QueuePair {
     pub srq: Option<ObjectId>,
     /// Every send is signaled.
     pub signals_all: bool,
-    /// What it was asked to hold.
+    /// What it holds.
     pub capacity: Capacity,
 }
 

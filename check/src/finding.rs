@@ -88,6 +88,8 @@ kinds! {
     CompletionQueueTooSmall = "completion-queue-too-small", Error, "more signaled work than a completion queue holds";
     /// A full send queue without signaled work.
     SendQueueStuck = "send-queue-stuck", Error, "a send queue filled by unsignaled work";
+    /// More outstanding sends than the queue holds.
+    SendQueueOverrun = "send-queue-overrun", Warning, "more outstanding sends than the send queue was said to hold";
     /// Signaled work, and nobody who polls.
     CompletionsNotPolled = "completions-not-polled", Warning, "signaled work on a completion queue that is never polled";
     /// The target of an outstanding READ or atomic is sent.

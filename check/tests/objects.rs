@@ -294,3 +294,17 @@ fn kinds_have_names_of_their_own() {
     }
     assert_eq!(Kind::named("nonsense"), None);
 }
+
+#[test]
+fn every_kind_is_documented_with_its_severity() {
+    let docs = include_str!("../../docs/check.md");
+    for kind in Kind::ALL {
+        let row = format!("| `{}` | {}", kind.name(), kind.severity().name());
+        assert!(docs.contains(&row), "docs/check.md has no row that begins with {row}");
+    }
+    let rows = docs
+        .lines()
+        .filter(|line| line.starts_with("| `") && !line.starts_with("| `-") && line.matches('|').count() == 5)
+        .count();
+    assert_eq!(rows, Kind::ALL.len(), "docs/check.md has rows of kinds that there are not");
+}

@@ -219,6 +219,23 @@ fn a_queue_that_is_full_of_unsignaled_work_is_found() {
 }
 
 #[test]
+fn more_sends_than_the_queue_holds_are_found_though_softnic_takes_them() {
+    let filled = |signaled: Option<u64>, polled: bool| {
+        let mut world = World::new();
+        for wr_id in 0..65 {
+            if wr_id == 64 && polled {
+                world.complete(17, 3, Outcome::Success);
+            }
+            world.post(QP, SendWork { wr_id, is_signaled: Some(wr_id) == signaled, ..send(&[]) });
+        }
+        world.found()
+    };
+    assert_eq!(filled(None, false), [Kind::SendQueueStuck]);
+    assert_eq!(filled(Some(3), false), [Kind::SendQueueOverrun]);
+    assert_eq!(filled(Some(3), true), []);
+}
+
+#[test]
 fn a_post_in_a_state_that_takes_none_is_found() {
     let mut world = World::new();
     let refused = world.post(QP, send(&[sge(0, 8)]));

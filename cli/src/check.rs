@@ -33,7 +33,7 @@ const FAILED_BY_FINDINGS: u8 = 121;
   softnic check -- ./my_test                                      # on softnic run's usual device
   softnic check --dev mem -- ./my_test                            # softnic0 and softnic1, joined in memory
   softnic check --severity warning --junit check.xml -- ./my_test # for CI: warnings fail, too
-  softnic check --suppress check.supp -- ib_send_bw -d softnic0
+  softnic check --suppress check.supp -- ./my_test
 
 docs/check.md has all kinds of findings. They are told on stderr when the program has ended; with --json as the last line of stdout. A
 file of suppressions has a line KIND:PATTERN for each, as in `leak:libucs.so*`; * is anything. The exit code is that of the program, or
@@ -116,9 +116,7 @@ fn check(args: &Args, common: &Common) -> Result<ExitCode, String> {
     }
     let fails = no_verbs || found.all.iter().any(|finding| finding.severity <= least);
     let write = |what: &str, file: &Option<PathBuf>, report: &dyn Fn() -> String| match file {
-        Some(file) => {
-            fs::write(file, report()).map_err(|e| format!("cannot write the {what} {}: {e}", file.display()))
-        }
+        Some(file) => fs::write(file, report()).map_err(|e| format!("cannot write the {what} {}: {e}", file.display())),
         None => Ok(()),
     };
     write("SARIF report", &sarif, &|| sarif::of(&found, &name))?;

@@ -11,6 +11,7 @@ mod stack;
 mod work;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ use findings_file::FindingsFile;
 /// Where findings go, if they are wanted.
 fn wanted() -> Option<&'static PathBuf> {
     static WANTED: OnceLock<Option<PathBuf>> = OnceLock::new();
-    WANTED.get_or_init(checks).as_ref()
+    // The program may go elsewhere.
+    WANTED.get_or_init(|| checks().map(|path| std::path::absolute(&path).unwrap_or(path))).as_ref()
 }
 
 /// Whether this process is checked.
@@ -41,6 +43,8 @@ pub(crate) fn is_wanted() -> bool {
 struct Checker {
     model: Mutex<Model>,
     file: OnceLock<Option<FindingsFile>>,
+    /// That the file cannot be written is said once.
+    has_warned: AtomicBool,
 }
 
 static CHECKER: PerProcess<Checker> = PerProcess::new();
@@ -68,6 +72,7 @@ impl Checker {
         let file = self.file.get_or_init(|| Some(FindingsFile::of(wanted()?)));
         if let Some(file) = file
             && let Err(e) = file.add(&findings)
+            && !self.has_warned.swap(true, Ordering::Relaxed)
         {
             warn(format_args!("cannot write findings to {}: {e}", file.path().display()));
         }

@@ -75,6 +75,49 @@ impl Model {
         if is_signaled {
             self.count_signaled(qp, queue, work.wr_id, place);
         }
+        self.check_room(qp, work.wr_id, place);
+    }
+
+    /// Whether there is more outstanding than the queue holds. softnic has room again when work is done, others when that was polled.
+    fn check_room(&mut self, qp: ObjectId, wr_id: u64, place: &Place) {
+        let Some(pair) = self.pairs.get(&qp) else { return };
+        let (outstanding, capacity) = (pair.sends.len(), pair.attributes.capacity.sends as usize);
+        if capacity == 0 || outstanding <= capacity {
+            return;
+        }
+        if self.was_told(Kind::SendQueueStuck, place) || self.was_told(Kind::SendQueueOverrun, place) {
+            // A program that never asks would fill the model, too.
+            return if outstanding > 4 * capacity {
+                self.forget_oldest(qp)
+            };
+        }
+        let is_stuck = pair.sends.iter().all(|send| !send.is_signaled);
+        let (kind, message) = match is_stuck {
+            true => (
+                Kind::SendQueueStuck,
+                format!(
+                    "{outstanding} sends are outstanding on a queue for {capacity}, and none of them asks for a completion: other NICs refuse \
+                     this one (ENOMEM), and all that follow"
+                ),
+            ),
+            false => (
+                Kind::SendQueueOverrun,
+                format!(
+                    "{outstanding} sends are outstanding on a queue for {capacity}: other NICs have room again when completions are polled, \
+                     and refuse this one (ENOMEM)"
+                ),
+            ),
+        };
+        let about = About { wr_id: Some(wr_id), ..About::pair(pair) };
+        self.report(kind, place, about, message);
+    }
+
+    fn forget_oldest(&mut self, qp: ObjectId) {
+        let Some(pair) = self.pairs.get_mut(&qp) else { return };
+        let queue = pair.attributes.send_cq;
+        if let Some(oldest) = pair.sends.pop_front() {
+            self.release_send(queue, &oldest);
+        }
     }
 
     /// A call posts a receive; told before the verb is carried out.

@@ -90,7 +90,10 @@ impl Findings {
                     frame.source = symbols.source(module, offset);
                 }
             }
-            for stack in [&mut finding.stack, &mut finding.made].into_iter().chain(finding.related.iter_mut().map(|(_, stack)| stack)) {
+            for stack in [&mut finding.stack, &mut finding.made]
+                .into_iter()
+                .chain(finding.related.iter_mut().map(|(_, stack)| stack))
+            {
                 // What lies below main is the C library's.
                 if let Some(main) = stack.iter().position(|frame| frame.function.as_deref() == Some("main")) {
                     stack.truncate(main + 1);
@@ -118,11 +121,7 @@ impl Findings {
 
     pub(super) fn counts(&self) -> Counts {
         let count = |severity| self.all.iter().filter(|finding| finding.severity == severity).count();
-        Counts {
-            errors: count(Severity::Error),
-            warnings: count(Severity::Warning),
-            notes: count(Severity::Note),
-        }
+        Counts { errors: count(Severity::Error), warnings: count(Severity::Warning), notes: count(Severity::Note) }
     }
 
     /// The fields are a contract.
@@ -224,7 +223,11 @@ pub(super) mod tests {
     }
 
     pub(in super::super) fn of(lines: &str) -> Findings {
-        let folder = std::env::temp_dir().join(format!("softnic-check-{}-{:?}", std::process::id(), std::thread::current().id()));
+        let folder = std::env::temp_dir().join(format!(
+            "softnic-check-{}-{:?}",
+            std::process::id(),
+            std::thread::current().id()
+        ));
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("check-1.json"), lines).unwrap();
         let findings = Findings::read(&folder, &mut Symbols::default()).unwrap();

@@ -37,7 +37,8 @@ pub(super) fn of(findings: &Findings, program: &str, exit_code: u8, no_verbs: bo
     for kind in Kind::ALL {
         let of_kind = || findings.all.iter().filter(|finding| finding.kind == *kind);
         let (bad, told): (Vec<_>, Vec<_>) = of_kind().partition(|finding| finding.severity <= least);
-        let all = |list: &[&super::findings::Finding]| list.iter().map(|finding| text::block_of(finding)).collect::<String>();
+        let all =
+            |list: &[&super::findings::Finding]| list.iter().map(|finding| text::block_of(finding)).collect::<String>();
         let failure = bad.first().map(|first| (first.message.clone(), all(&bad)));
         case(kind.name(), failure, all(&told));
     }
@@ -78,8 +79,13 @@ mod tests {
         let xml = of(&found, "./x", 0, false, Severity::Error);
         assert!(xml.contains(&format!("tests=\"{}\" failures=\"1\"", Kind::ALL.len() + 1)), "{xml}");
         assert!(xml.contains("<testcase classname=\"softnic.check\" name=\"program\"/>"), "{xml}");
-        assert!(xml.contains("name=\"send-buffer-changed\">\n      <failure message=\"it is wrong &lt;&amp;&gt;\">softnic: error"));
-        assert!(xml.contains("name=\"leak\">\n      <system-out>softnic: note: leak: it is wrong &lt;&amp;&gt;\n"), "{xml}");
+        assert!(xml.contains(
+            "name=\"send-buffer-changed\">\n      <failure message=\"it is wrong &lt;&amp;&gt;\">softnic: error"
+        ));
+        assert!(
+            xml.contains("name=\"leak\">\n      <system-out>softnic: note: leak: it is wrong &lt;&amp;&gt;\n"),
+            "{xml}"
+        );
         assert!(of(&found, "./x", 3, false, Severity::Note).contains("failures=\"3\""), "the program and two kinds");
         assert!(of(&Findings::default(), "./x", 0, true, Severity::Error).contains("nothing was checked"));
         assert_eq!(escaped("a\u{1b}[31m\"<&>\n"), "a[31m&quot;&lt;&amp;&gt;\n");

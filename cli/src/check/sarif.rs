@@ -38,7 +38,8 @@ fn result(finding: &Finding, program: &str) -> Value {
         .chain(finding.related.iter().map(|(what, frames)| (&what[..], frames)))
     {
         if !frames.is_empty() {
-            let frames: Vec<Value> = frames.iter().map(|frame| json!({ "location": location(frame, program) })).collect();
+            let frames: Vec<Value> =
+                frames.iter().map(|frame| json!({ "location": location(frame, program) })).collect();
             stacks.push(json!({ "message": { "text": what }, "frames": frames }));
         }
     }

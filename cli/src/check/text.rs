@@ -84,7 +84,8 @@ mod tests {
 
     #[test]
     fn a_finding_is_a_block_and_the_last_line_counts() {
-        let found = tests::of(&[tests::line(1, "leak", "note"), tests::line(2, "send-buffer-changed", "error")].concat());
+        let found =
+            tests::of(&[tests::line(1, "leak", "note"), tests::line(2, "send-buffer-changed", "error")].concat());
         let text = of(&found, 3);
         let expected = "softnic: error: send-buffer-changed: it is wrong <&>
   queue pair 0x11 (number 1 of the process), work request 0x7

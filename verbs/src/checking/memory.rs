@@ -92,7 +92,14 @@ mod tests {
         let len = 4 * PAGE as usize;
         // SAFETY: new memory, of which nobody knows.
         let memory = unsafe {
-            libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
         };
         let address = memory.expose_provenance() as u64;
         let mut room = [1; 64];
