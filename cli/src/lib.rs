@@ -2,6 +2,7 @@
 
 mod backup;
 mod capture_source;
+mod check;
 mod collective;
 mod colour;
 mod cores;
@@ -63,6 +64,7 @@ struct Common {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Check(check::Args),
     Collective(Box<collective::Args>),
     Completions(pages::CompletionsArgs),
     Counters(counters::Args),
@@ -104,6 +106,7 @@ pub fn main() -> ExitCode {
     colour::choose(cli.common.color);
     let Common { seed, json, .. } = cli.common;
     let result = match &cli.command {
+        Command::Check(args) => check::run(args, &cli.common),
         Command::Collective(args) => collective::run(args, &cli.common),
         Command::Completions(args) => pages::completions(args),
         Command::Counters(args) => counters::run(args, &cli.common),

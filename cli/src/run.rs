@@ -29,11 +29,11 @@ use crate::{Common, cores};
 use backups::Backups;
 use condition::Condition;
 use devices::Devices;
-use folder::PrivateFolder;
+pub(crate) use folder::PrivateFolder;
 use summary::Summary;
 
 /// When the program was not started, as env(1) and timeout(1) have it.
-const NOT_STARTED: u8 = 125;
+pub(crate) const NOT_STARTED: u8 = 125;
 /// When the program succeeded, and its counters say otherwise.
 const FAILED_BY_COUNTERS: u8 = 122;
 
@@ -61,6 +61,27 @@ SOFTNIC_PCAP, SOFTNIC_TRACE, SOFTNIC_CPUS, SOFTNIC_KEY_FILE, SOFTNIC_BACKUP, SOF
 SOFTNIC_BACKUP_FAULT, which is also how the library is told. SOFTNIC_LOG=warn (off, error, info,
 debug, trace) has it say on stderr what happens. AF_XDP needs root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.")]
 pub(crate) struct Args {
+    #[command(flatten)]
+    setup: Setup,
+    /// Print the counters of the devices when the program has ended, those that are not 0, on stderr (with --json: all, as the last line of stdout).
+    /// All processes that opened a device are in them, also those that ended before
+    #[arg(long)]
+    summary: bool,
+    /// Exit with 122 if the program succeeds and this holds for its counters, as in 'retransmitted_packets>0': > >= < <= == !=; or if no process
+    /// opened a device, so that there are no counters. May be given more than once
+    #[arg(long, value_name = "CONDITION")]
+    fail_on: Vec<String>,
+    /// Serve counters for Prometheus at http://ADDR/metrics while it runs: a port of this machine alone, as in 9400, or ADDRESS:PORT
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<String>,
+    /// The program and what it is given, after --
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// What a program runs on: its devices, their wire, its transports.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Setup {
     /// A device: shm, shm:NAME (a network of processes on this host), shared:INTERFACE (that `softnic share` serves), mem, afxdp:INTERFACE[,mode=zero-copy|copy|auto][,queues=N][,chunks=N], or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]; may be given
     /// more than once [default: the only interface that is up and has an address, if this user may use it, else shm]
     #[arg(long, short = 'd', value_name = "DEVICE")]
@@ -97,20 +118,6 @@ pub(crate) struct Args {
     /// Cores that the NIC's own threads are pinned to, as in 0,1
     #[arg(long, value_name = "LIST")]
     cpu: Option<String>,
-    /// Print the counters of the devices when the program has ended, those that are not 0, on stderr (with --json: all, as the last line of stdout).
-    /// All processes that opened a device are in them, also those that ended before
-    #[arg(long)]
-    summary: bool,
-    /// Exit with 122 if the program succeeds and this holds for its counters, as in 'retransmitted_packets>0': > >= < <= == !=; or if no process
-    /// opened a device, so that there are no counters. May be given more than once
-    #[arg(long, value_name = "CONDITION")]
-    fail_on: Vec<String>,
-    /// Serve counters for Prometheus at http://ADDR/metrics while it runs: a port of this machine alone, as in 9400, or ADDRESS:PORT
-    #[arg(long, value_name = "ADDR")]
-    metrics: Option<String>,
-    /// The program and what it is given, after --
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
-    program: Vec<OsString>,
 }
 
 /// What the library finds in its environment.
@@ -135,32 +142,20 @@ fn start(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let conditions = conditions.map_err(|e| format!("--fail-on: {e}"))?;
     let endpoint = args.metrics.as_deref().map(|text| text.parse::<EndpointAddress>());
     let endpoint = endpoint.transpose().map_err(|e| format!("--metrics: {e}"))?;
-    let libraries = library::find()?;
-    let environment = Environment::of(args, common.seed)?;
     let endpoint = endpoint.map(|address| Endpoint::bind(&address)).transpose()?;
-    // From here on a signal is for the program; the folder is removed when it has ended.
-    let signals = child::Signals::block()?;
-    let folder = PrivateFolder::with(&libraries)?;
-    let mut command = Command::new(&args.program[0]);
-    command.args(&args.program[1..]).env(SEARCH_PATH, search_path(folder.path())).envs(environment.variables);
-    command.env(FILES, folder.files());
     let counted = args.summary || !conditions.is_empty();
-    if counted || endpoint.is_some() {
-        command.env(COUNTERS, folder.make_counters()?);
-    }
-    if let Some(endpoint) = endpoint {
-        let counters = folder.counters();
-        endpoint.serve(move || page_of_nics(&Summary::read(&counters).unwrap_or_default().samples()))?;
-    }
-    if libraries.preload.is_some() {
-        command.env(PRELOADED, preloaded(folder.path()));
-        command.env(ASAN_OPTIONS, with_old("verify_asan_link_order=0".into(), ASAN_OPTIONS));
-    }
-    let verbs = used::Watch::on(&folder.files());
-    let code = signals.run(&mut command)?;
-    if let (Some(code), Some(verbs)) = (code.program, verbs)
-        && !verbs.were_used()
-    {
+    let prepare = |folder: &PrivateFolder, command: &mut Command| {
+        if counted || endpoint.is_some() {
+            command.env(COUNTERS, folder.make_counters()?);
+        }
+        if let Some(endpoint) = endpoint {
+            let counters = folder.counters();
+            endpoint.serve(move || page_of_nics(&Summary::read(&counters).unwrap_or_default().samples()))?;
+        }
+        Ok(())
+    };
+    let Ran { code, folder, used_verbs } = launch(&args.setup, &args.program, common.seed, prepare)?;
+    if let (Some(code), Some(false)) = (code.program, used_verbs) {
         let name = Path::new(&args.program[0]).display();
         say!(
             "softnic: {name} ended ({code}) and never asked softnic's libibverbs for a device: it used no verbs, or it is setuid or statically \
@@ -187,6 +182,40 @@ fn start(args: &Args, common: &Common) -> Result<ExitCode, String> {
         true => Ok(ExitCode::from(FAILED_BY_COUNTERS)),
         false => Ok(code.ours),
     }
+}
+
+/// A program that has ended.
+pub(crate) struct Ran {
+    pub(crate) code: child::Ended,
+    /// With what the library left there.
+    pub(crate) folder: PrivateFolder,
+    /// Whether it asked for devices; `None` where that could not be watched.
+    pub(crate) used_verbs: Option<bool>,
+}
+
+/// Runs a program on softnic until it ends. `prepare` says what else its library is told.
+pub(crate) fn launch(
+    setup: &Setup,
+    program: &[OsString],
+    seed: u64,
+    prepare: impl FnOnce(&PrivateFolder, &mut Command) -> Result<(), String>,
+) -> Result<Ran, String> {
+    let libraries = library::find()?;
+    let environment = Environment::of(setup, seed)?;
+    // From here on a signal is for the program; the folder is removed when it has ended.
+    let signals = child::Signals::block()?;
+    let folder = PrivateFolder::with(&libraries)?;
+    let mut command = Command::new(&program[0]);
+    command.args(&program[1..]).env(SEARCH_PATH, search_path(folder.path())).envs(environment.variables);
+    command.env(FILES, folder.files());
+    prepare(&folder, &mut command)?;
+    if libraries.preload.is_some() {
+        command.env(PRELOADED, preloaded(folder.path()));
+        command.env(ASAN_OPTIONS, with_old("verify_asan_link_order=0".into(), ASAN_OPTIONS));
+    }
+    let verbs = used::Watch::on(&folder.files());
+    let code = signals.run(&mut command)?;
+    Ok(Ran { code, folder, used_verbs: verbs.map(|verbs| verbs.were_used()) })
 }
 
 /// Tells the library where its files go.
@@ -242,7 +271,7 @@ pub(crate) fn given(option: Option<&str>, variable: &str) -> Result<Option<Strin
 
 impl Environment {
     /// Everything is looked at before the program starts: a mistake is said here in one line, and not by a library inside it.
-    fn of(args: &Args, seed: u64) -> Result<Environment, String> {
+    fn of(args: &Setup, seed: u64) -> Result<Environment, String> {
         let mut all = Vec::new();
         let mut set = |name, value: Option<String>| all.extend(value.map(|v| (name, OsString::from(v))));
         let transport = given(args.transport.as_deref(), "SOFTNIC_TRANSPORT")?;
@@ -311,7 +340,7 @@ fn check_congestion_control(name: &str) -> Result<(), String> {
 }
 
 /// The whole name of a file that the library will write, wherever the program goes; nothing in it is touched.
-fn writable(what: &str, file: &Path) -> Result<PathBuf, String> {
+pub(crate) fn writable(what: &str, file: &Path) -> Result<PathBuf, String> {
     let failed = |e| format!("cannot write the {what} {}: {e}", file.display());
     let whole = std::path::absolute(file).map_err(failed)?;
     let is_new = !whole.exists();

@@ -5,6 +5,7 @@ mod bench;
 mod best_effort;
 mod by_name;
 mod c_tests;
+mod checked;
 mod described;
 mod ends;
 mod failed_over;

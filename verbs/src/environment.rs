@@ -55,6 +55,11 @@ pub(crate) fn files() -> Option<PathBuf> {
     env::var_os("SOFTNIC_FILES").filter(|name| !name.is_empty() && !is_privileged()).map(Into::into)
 }
 
+/// Where findings of what the program does wrong go: a file, or a folder with one for each process.
+pub(crate) fn checks() -> Option<PathBuf> {
+    env::var_os("SOFTNIC_CHECK").filter(|name| !name.is_empty() && !is_privileged()).map(Into::into)
+}
+
 /// How much the library says on stderr for itself: what `SOFTNIC_LOG` allows, and without it warnings.
 pub(crate) fn said() -> Option<LogLevel> {
     match variable("SOFTNIC_LOG") {

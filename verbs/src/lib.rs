@@ -7,6 +7,7 @@
 //! From the top:
 //! - `exports`: the symbols, each with its version.
 //! - `boundary/`: between a program's calls and the verbs, where somebody asks for it: faults before a call, an observer behind it.
+//! - `checking/`: that observer, which tells a model of misuse of what the program does.
 //! - `rdmacm/`: librdmacm. Addresses, ports and devices lie below the queues of pending events; these below ids; ids below the calls.
 //! - `calls/`: verbs that concern several kinds of objects, and the tables of functions that inlined verbs call.
 //! - `objects/`: what programs hold pointers to, with reference counts; `objects.rs` has them in their order.
@@ -26,6 +27,7 @@ mod abi;
 mod boundary;
 mod c_result;
 mod calls;
+mod checking;
 mod codes;
 mod environment;
 mod errno;

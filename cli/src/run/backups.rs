@@ -3,7 +3,7 @@
 use softnic_runtime::api::{BackupOptions, DeviceSpec, MUTUAL, mutual_backups};
 
 use super::devices::Devices;
-use super::{Args, given};
+use super::{Setup, given};
 use crate::backup::FailoverArgs;
 
 /// Backups of the first devices in their order, and what is said of them beside, as it was written.
@@ -16,13 +16,13 @@ pub(super) struct Backups {
 
 impl Backups {
     /// Whether the devices of the program are to back each other.
-    pub(super) fn are_mutual(args: &Args) -> Result<bool, String> {
+    pub(super) fn are_mutual(args: &Setup) -> Result<bool, String> {
         let variable = given(None, "SOFTNIC_BACKUP")?.filter(|_| args.backup.is_empty());
         Ok(args.backup == [MUTUAL] || variable.as_deref() == Some(MUTUAL))
     }
 
     /// Those of the command line, or of the environment, for these devices.
-    pub(super) fn of(args: &Args, ours: &Devices) -> Result<Backups, String> {
+    pub(super) fn of(args: &Setup, ours: &Devices) -> Result<Backups, String> {
         let text = |option: &Option<String>, variable| given(option.as_deref(), variable);
         let FailoverArgs { failover, kv, probe, backup_fault } = &args.failover;
         let beside = FailoverArgs {

@@ -17,11 +17,11 @@ const FORWARDED: [Signal; 6] =
     [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
 
 /// How a run ended.
-pub(super) struct Ended {
+pub(crate) struct Ended {
     /// Our own exit code.
-    pub(super) ours: ExitCode,
+    pub(crate) ours: ExitCode,
     /// That of the program, if it was started.
-    pub(super) program: Option<u8>,
+    pub(crate) program: Option<u8>,
 }
 
 /// Signals that wait to be read from now on.

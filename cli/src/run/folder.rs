@@ -15,9 +15,11 @@ const PREFIX: &str = "softnic-run-";
 const FILES: &str = "files";
 /// Another one, for the counters of NICs.
 const COUNTERS: &str = "counters";
+/// And one for what `softnic check` finds.
+const FINDINGS: &str = "findings";
 
 /// Removed when it is dropped.
-pub(super) struct PrivateFolder {
+pub(crate) struct PrivateFolder {
     path: PathBuf,
     /// An open directory, locked.
     _lock: File,
@@ -67,10 +69,23 @@ impl PrivateFolder {
 
     /// Makes the folder of the counters.
     pub(super) fn make_counters(&self) -> Result<PathBuf, String> {
-        let counters = self.counters();
-        fs::create_dir(&counters).map_err(|e| format!("cannot make {}: {e}", counters.display()))?;
-        Ok(counters)
+        make(self.counters())
     }
+
+    /// Where the library puts what it finds wrong with the program.
+    pub(crate) fn findings(&self) -> PathBuf {
+        self.path.join(FINDINGS)
+    }
+
+    /// Makes the folder of the findings.
+    pub(crate) fn make_findings(&self) -> Result<PathBuf, String> {
+        make(self.findings())
+    }
+}
+
+fn make(folder: PathBuf) -> Result<PathBuf, String> {
+    fs::create_dir(&folder).map_err(|e| format!("cannot make {}: {e}", folder.display()))?;
+    Ok(folder)
 }
 
 impl Drop for PrivateFolder {
@@ -126,5 +141,6 @@ fn remove(path: &Path) {
     }
     let _ = fs::remove_dir_all(path.join(FILES));
     let _ = fs::remove_dir_all(path.join(COUNTERS));
+    let _ = fs::remove_dir_all(path.join(FINDINGS));
     let _ = fs::remove_dir(path);
 }

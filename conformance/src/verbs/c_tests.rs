@@ -2,14 +2,15 @@
 //!
 //! A program has passed when it exits with 0; 77 leaves it out, and its last line says why. Lines at its head say how it is run:
 //! `// run: --dev mem` (options of `softnic run`; this is the default; `none` runs it without), `// link: -ldl` (what it is linked
-//! with instead of both libraries), `// seconds: 60` (how long it may take). Those that say nothing of it are run on other wires, too.
+//! with instead of both libraries), `// seconds: 60` (how long it may take), `// check: KIND` (`softnic check` finds this in it, and nothing
+//! when it gets an argument). Those that say nothing of it are run on other wires, too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Bench, layouts};
+use super::{Bench, checked, layouts};
 use crate::guest::{Error, create_folder, failed, interrupted};
 use crate::project;
 use crate::tshark::Scratch;
@@ -36,6 +37,8 @@ pub(super) enum Wire {
     Sockets,
     /// These options of `softnic run`.
     Options(Vec<String>),
+    /// Memory, under `softnic check`, which finds this kind of mistake.
+    Checked(String),
     /// Nothing: it runs without softnic.
     None,
 }
@@ -98,10 +101,11 @@ impl CTest {
         let head = || text.lines().take_while(|line| line.starts_with("//"));
         let said = |key: &str| head().find_map(|line| line.strip_prefix(&format!("// {key}:"))).map(str::trim);
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        let wire = match said("run") {
-            None => Wire::Memory,
-            Some("none") => Wire::None,
-            Some(options) => Wire::Options(words(options)),
+        let wire = match (said("check"), said("run")) {
+            (Some(kind), _) => Wire::Checked(kind.into()),
+            (None, None) => Wire::Memory,
+            (None, Some("none")) => Wire::None,
+            (None, Some(options)) => Wire::Options(words(options)),
         };
         let link = words(said("link").unwrap_or("-libverbs -lrdmacm"));
         let seconds = said("seconds").map_or(Ok(30), str::parse);
@@ -125,7 +129,7 @@ impl CTest {
     fn options(&self, scratch: &Path) -> Result<Option<Vec<String>>, Error> {
         let words = |words: &[&str]| Some(words.iter().map(ToString::to_string).collect());
         Ok(match &self.wire {
-            Wire::None => None,
+            Wire::None | Wire::Checked(_) => None,
             Wire::Options(options) => Some(options.clone()),
             Wire::Memory => words(&["--dev", "mem"]),
             Wire::Slow => words(&["--dev", "mem", "--fault", "delay=300us"]),
@@ -161,7 +165,13 @@ impl CTest {
     /// Compiles it and runs it.
     pub(super) fn run(&self, bench: &Bench) -> Result<(), Error> {
         let program = self.compile(&bench.scratch.0)?;
-        let mut command = match self.options(&bench.scratch.0)? {
+        if let Wire::Checked(kind) = &self.wire {
+            return checked::run(kind, &program, bench, |command| {
+                let (status, path) = self.execute(command, bench)?;
+                Ok((status, fs::read_to_string(&path).map_err(failed(&path))?))
+            });
+        }
+        let command = match self.options(&bench.scratch.0)? {
             None => Command::new(&program),
             Some(options) => {
                 let mut command = Command::new(&bench.softnic);
@@ -169,6 +179,21 @@ impl CTest {
                 command
             }
         };
+        let (status, path) = self.execute(command, bench)?;
+        match status.code() {
+            Some(0) if self.name == OFFSETS => compare_layouts(&path),
+            Some(0) => Ok(()),
+            Some(LEFT_OUT) => {
+                let text = fs::read(&path).unwrap_or_default();
+                let text = String::from_utf8_lossy(&text).into_owned();
+                Err(Error::Missing(text.lines().next_back().unwrap_or("it does not say why").into()))
+            }
+            _ => Err(Error::Failed(format!("{status}{}", printed(&path)))),
+        }
+    }
+
+    /// Runs a command until it ends; what it printed is in the file.
+    fn execute(&self, mut command: Command, bench: &Bench) -> Result<(ExitStatus, PathBuf), Error> {
         let path = bench.scratch.0.join(format!("{}.out", self.name));
         let out = fs::File::create(&path).map_err(failed(&path))?;
         let errors = out.try_clone().map_err(failed(&path))?;
@@ -192,16 +217,7 @@ impl CTest {
         if bench.verbose {
             println!("{}", String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()));
         }
-        match status.code() {
-            Some(0) if self.name == OFFSETS => compare_layouts(&path),
-            Some(0) => Ok(()),
-            Some(LEFT_OUT) => {
-                let text = fs::read(&path).unwrap_or_default();
-                let text = String::from_utf8_lossy(&text).into_owned();
-                Err(Error::Missing(text.lines().next_back().unwrap_or("it does not say why").into()))
-            }
-            _ => Err(Error::Failed(format!("{status}{}", printed(&path)))),
-        }
+        Ok((status, path))
     }
 }
 
@@ -242,6 +258,7 @@ mod tests {
         assert!(matches!(said.wire, Wire::Options(options) if options.len() == 4));
         assert_eq!((said.limit, said.link), (Duration::from_secs(90), vec!["-ldl".to_owned()]));
         assert_eq!(parse("// run: none\n").unwrap().wire, Wire::None);
+        assert_eq!(parse("// check: leak\n").unwrap().wire, Wire::Checked("leak".into()));
         assert!(parse("// seconds: many\n").is_err());
     }
 }

@@ -98,9 +98,11 @@ pub(crate) extern "C" fn poll_cq(cq: &Cq, max: c_int, out: *mut ibv_wc) -> c_int
         },
         _ => poll::poll(cq, max, out),
     };
-    if taken > 0 {
+    match usize::try_from(taken) {
+        Ok(0) => observe::polled(cq, &[]),
         // SAFETY: so many were just written.
-        observe::polled(cq, unsafe { std::slice::from_raw_parts(out, taken as usize) });
+        Ok(count) => observe::polled(cq, unsafe { std::slice::from_raw_parts(out, count) }),
+        Err(_) => {}
     }
     taken
 }
@@ -135,7 +137,10 @@ fn take_next(cq: &Cq) -> c_int {
     let Some(state) = faults() else { return observed(cq, poll::take(cq)) };
     match take(state, cq, 1).map(|given| given.first().copied()) {
         Err(()) => libc::EIO,
-        Ok(None) => libc::ENOENT,
+        Ok(None) => {
+            observe::polled(cq, &[]);
+            libc::ENOENT
+        }
         Ok(Some(given)) => {
             let (status, vendor_err) = match given.changed {
                 None => (status_code(given.completion.status), None),
@@ -151,10 +156,10 @@ fn take_next(cq: &Cq) -> c_int {
 
 /// A completion was taken, or not.
 fn observed(cq: &Cq, result: c_int) -> c_int {
-    if result == 0
-        && let Some(completion) = poll::current(cq)
-    {
-        observe::polled(cq, &[poll::to_c(completion)]);
+    match poll::current(cq) {
+        Some(completion) if result == 0 => observe::polled(cq, &[poll::to_c(completion)]),
+        _ if result == libc::ENOENT => observe::polled(cq, &[]),
+        _ => {}
     }
     result
 }

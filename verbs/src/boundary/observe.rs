@@ -1,11 +1,14 @@
 //! What an observer hears of a program: which objects it makes, changes and destroys, which work it posts, what it polls and takes, and its
 //! end.
 //!
-//! Nobody observes yet. Each function is called in the thread of the call, with what the program gave. Those whose names end in `ing` are called
+//! The observer is [`crate::checking`], which tells a model of misuse. Each function is called in the thread of the call, with what the program gave. Those whose names end in `ing` are called
 //! before the verb, the others after it, with its result. Pointers are the program's: whether they point to an object, `get` says.
 //! A result is NULL, or not 0, where the verb failed.
 
+use softnic_check::ObjectKind;
+
 use crate::abi::*;
+use crate::checking;
 use crate::objects::address::Ah;
 use crate::objects::building::Building;
 use crate::objects::completion_channel::Channel;
@@ -23,69 +26,116 @@ use crate::rdmacm::id::Id;
 
 /// Whether anybody observes this process.
 pub(crate) fn is_wanted() -> bool {
-    false
+    checking::is_wanted()
 }
 
 // Devices.
 
-pub(crate) fn opened_device(_device: &'static Device, _context: *mut ibv_context) {}
+pub(crate) fn opened_device(_device: &'static Device, context: *mut ibv_context) {
+    checking::made(ObjectKind::Context, context);
+}
 
-pub(crate) fn closing_device(_context: Pointer<ibv_context>) {}
+pub(crate) fn closing_device(context: Pointer<ibv_context>) {
+    checking::going(ObjectKind::Context, context.as_ptr());
+}
 
-pub(crate) fn closed_device(_context: Pointer<ibv_context>, _result: c_int) {}
+pub(crate) fn closed_device(context: Pointer<ibv_context>, result: c_int) {
+    checking::went(ObjectKind::Context, context.as_ptr(), result);
+}
 
 // Protection domains: also parent domains.
 
-pub(crate) fn allocated_pd(_context: ContextPtr<'_>, _pd: *mut ibv_pd) {}
+pub(crate) fn allocated_pd(_context: ContextPtr<'_>, pd: *mut ibv_pd) {
+    checking::made(ObjectKind::Domain, pd);
+}
 
-pub(crate) fn deallocating_pd(_pd: Pointer<Pd>) {}
+pub(crate) fn deallocating_pd(pd: Pointer<Pd>) {
+    checking::going(ObjectKind::Domain, pd.as_ptr());
+}
 
-pub(crate) fn deallocated_pd(_pd: Pointer<Pd>, _result: c_int) {}
+pub(crate) fn deallocated_pd(pd: Pointer<Pd>, result: c_int) {
+    checking::went(ObjectKind::Domain, pd.as_ptr(), result);
+}
 
 // Memory regions and windows.
 
 /// Work requests know the region by addresses from `iova` on.
-pub(crate) fn registered(_pd: Pointer<Pd>, _iova: u64, _access: c_uint, _mr: *mut ibv_mr) {}
+pub(crate) fn registered(_pd: Pointer<Pd>, iova: u64, access: c_uint, mr: *mut ibv_mr) {
+    checking::registered(iova, access, mr);
+}
 
 /// By `ibv_reg_mr_ex`.
-pub(crate) fn registered_ex(_pd: Pointer<Pd>, _attr: &ibv_mr_init_attr, _mr: *mut ibv_mr) {}
+pub(crate) fn registered_ex(_pd: Pointer<Pd>, attr: &ibv_mr_init_attr, mr: *mut ibv_mr) {
+    let iova = if attr.comp_mask & IBV_REG_MR_MASK_IOVA != 0 { attr.iova } else { attr.addr.addr() as u64 };
+    checking::registered(iova, attr.access as c_uint, mr);
+}
 
 pub(crate) fn reregistering(_mr: Pointer<Mr>, _flags: c_int, _pd: Pointer<Pd>, _addr: *mut c_void, _length: usize) {}
 
-pub(crate) fn reregistered(_mr: Pointer<Mr>, _flags: c_int, _access: c_uint, _result: c_int) {}
+pub(crate) fn reregistered(mr: Pointer<Mr>, flags: c_int, access: c_uint, result: c_int) {
+    checking::reregistered(mr, flags, access, result);
+}
 
-pub(crate) fn deregistering(_mr: Pointer<Mr>) {}
+pub(crate) fn deregistering(mr: Pointer<Mr>) {
+    checking::going(ObjectKind::Region, mr.as_ptr());
+}
 
-pub(crate) fn deregistered(_mr: Pointer<Mr>, _result: c_int) {}
+pub(crate) fn deregistered(mr: Pointer<Mr>, result: c_int) {
+    checking::went(ObjectKind::Region, mr.as_ptr(), result);
+}
 
-pub(crate) fn allocated_mw(_pd: Pointer<Pd>, _kind: c_int, _mw: *mut ibv_mw) {}
+pub(crate) fn allocated_mw(_pd: Pointer<Pd>, _kind: c_int, mw: *mut ibv_mw) {
+    checking::made(ObjectKind::Window, mw);
+}
 
-pub(crate) fn deallocating_mw(_mw: Pointer<Mw>) {}
+pub(crate) fn deallocating_mw(mw: Pointer<Mw>) {
+    checking::going(ObjectKind::Window, mw.as_ptr());
+}
 
-pub(crate) fn deallocated_mw(_mw: Pointer<Mw>, _result: c_int) {}
+pub(crate) fn deallocated_mw(mw: Pointer<Mw>, result: c_int) {
+    checking::went(ObjectKind::Window, mw.as_ptr(), result);
+}
 
 /// By `ibv_bind_mw`, which posts the work request.
-pub(crate) fn bound_mw(_qp: &Qp, _mw: &ibv_mw, _bind: &ibv_mw_bind, _result: c_int) {}
+pub(crate) fn bound_mw(qp: &Qp, _mw: &ibv_mw, bind: &ibv_mw_bind, result: c_int) {
+    checking::bound_mw(qp, bind, result);
+}
 
 // Channels and completion queues.
 
-pub(crate) fn created_channel(_context: ContextPtr<'_>, _channel: *mut ibv_comp_channel) {}
+pub(crate) fn created_channel(_context: ContextPtr<'_>, channel: *mut ibv_comp_channel) {
+    checking::made(ObjectKind::Channel, channel);
+}
 
-pub(crate) fn destroying_channel(_channel: Pointer<Channel>) {}
+pub(crate) fn destroying_channel(channel: Pointer<Channel>) {
+    checking::going(ObjectKind::Channel, channel.as_ptr());
+}
 
-pub(crate) fn destroyed_channel(_channel: Pointer<Channel>, _result: c_int) {}
+pub(crate) fn destroyed_channel(channel: Pointer<Channel>, result: c_int) {
+    checking::went(ObjectKind::Channel, channel.as_ptr(), result);
+}
 
-pub(crate) fn created_cq(_context: ContextPtr<'_>, _cq: *mut ibv_cq) {}
+pub(crate) fn created_cq(_context: ContextPtr<'_>, cq: *mut ibv_cq) {
+    checking::created_cq(cq);
+}
 
-pub(crate) fn resized_cq(_cq: Pointer<Cq>, _cqe: c_int, _result: c_int) {}
+pub(crate) fn resized_cq(cq: Pointer<Cq>, cqe: c_int, result: c_int) {
+    checking::resized_cq(cq, cqe, result);
+}
 
 /// `result` is an errno, or 0.
-pub(crate) fn destroying_cq(_cq: Pointer<Cq>) {}
+pub(crate) fn destroying_cq(cq: Pointer<Cq>) {
+    checking::going(ObjectKind::CompletionQueue, cq.as_ptr());
+}
 
-pub(crate) fn destroyed_cq(_cq: Pointer<Cq>, _result: c_int) {}
+pub(crate) fn destroyed_cq(cq: Pointer<Cq>, result: c_int) {
+    checking::went(ObjectKind::CompletionQueue, cq.as_ptr(), result);
+}
 
 /// A poll returned these completions: none where there was none. Those of extended queues come one by one.
-pub(crate) fn polled(_cq: &Cq, _completions: &[ibv_wc]) {}
+pub(crate) fn polled(cq: &Cq, completions: &[ibv_wc]) {
+    checking::polled(cq, completions);
+}
 
 pub(crate) fn armed(_cq: &Cq, _solicited_only: bool, _result: c_int) {}
 
@@ -93,37 +143,59 @@ pub(crate) fn armed(_cq: &Cq, _solicited_only: bool, _result: c_int) {}
 pub(crate) fn getting_cq_event(_channel: &Channel) {}
 
 /// `cq` is NULL where there was none.
-pub(crate) fn got_cq_event(_channel: &Channel, _cq: *mut ibv_cq) {}
+pub(crate) fn got_cq_event(_channel: &Channel, cq: *mut ibv_cq) {
+    checking::got_cq_event(cq);
+}
 
-pub(crate) fn acknowledged_cq_events(_cq: &Cq, _events: c_uint) {}
+pub(crate) fn acknowledged_cq_events(cq: &Cq, events: c_uint) {
+    checking::acknowledged_cq_events(cq, events);
+}
 
 // Asynchronous events.
 
-pub(crate) fn got_async_event(_context: ContextPtr<'_>, _event: &ibv_async_event, _result: c_int) {}
+pub(crate) fn got_async_event(_context: ContextPtr<'_>, event: &ibv_async_event, result: c_int) {
+    checking::got_async_event(event, result);
+}
 
-pub(crate) fn acknowledging_async_event(_event: &ibv_async_event) {}
+pub(crate) fn acknowledging_async_event(event: &ibv_async_event) {
+    checking::acknowledging_async_event(event);
+}
 
 // Shared receive queues.
 
-pub(crate) fn created_srq(_pd: *mut ibv_pd, _attr: &ibv_srq_attr, _srq: *mut ibv_srq) {}
+pub(crate) fn created_srq(_pd: *mut ibv_pd, _attr: &ibv_srq_attr, srq: *mut ibv_srq) {
+    checking::created_srq(srq);
+}
 
 pub(crate) fn modified_srq(_srq: Pointer<Srq>, _attr: &ibv_srq_attr, _mask: c_int, _result: c_int) {}
 
-pub(crate) fn destroying_srq(_srq: Pointer<Srq>) {}
+pub(crate) fn destroying_srq(srq: Pointer<Srq>) {
+    checking::destroying_srq(srq.as_ptr());
+}
 
-pub(crate) fn destroyed_srq(_srq: Pointer<Srq>, _result: c_int) {}
+pub(crate) fn destroyed_srq(srq: Pointer<Srq>, result: c_int) {
+    checking::destroyed_srq(srq.as_ptr(), result);
+}
 
 // Queue pairs.
 
-pub(crate) fn created_qp(_qp: *mut ibv_qp) {}
+pub(crate) fn created_qp(qp: *mut ibv_qp) {
+    checking::created_qp(qp.cast(), true);
+}
 
 pub(crate) fn modifying_qp(_qp: Pointer<Qp>, _attr: &ibv_qp_attr, _mask: c_int) {}
 
-pub(crate) fn modified_qp(_qp: Pointer<Qp>, _attr: &ibv_qp_attr, _mask: c_int, _result: c_int) {}
+pub(crate) fn modified_qp(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int, result: c_int) {
+    checking::modified_qp(qp, attr, mask, result);
+}
 
-pub(crate) fn destroying_qp(_qp: Pointer<Qp>) {}
+pub(crate) fn destroying_qp(qp: Pointer<Qp>) {
+    checking::destroying_qp(qp.as_ptr());
+}
 
-pub(crate) fn destroyed_qp(_qp: Pointer<Qp>, _result: c_int) {}
+pub(crate) fn destroyed_qp(qp: Pointer<Qp>, result: c_int) {
+    checking::went(ObjectKind::QueuePair, qp.as_ptr(), result);
+}
 
 pub(crate) fn attached(_qp: Pointer<Qp>, _gid: &ibv_gid, _result: c_int) {}
 
@@ -131,46 +203,85 @@ pub(crate) fn detached(_qp: Pointer<Qp>, _gid: &ibv_gid, _result: c_int) {}
 
 // Address handles.
 
-pub(crate) fn created_ah(_pd: Pointer<Pd>, _ah: *mut ibv_ah) {}
+pub(crate) fn created_ah(_pd: Pointer<Pd>, ah: *mut ibv_ah) {
+    checking::made(ObjectKind::Address, ah);
+}
 
-pub(crate) fn destroying_ah(_ah: Pointer<Ah>) {}
+pub(crate) fn destroying_ah(ah: Pointer<Ah>) {
+    checking::going(ObjectKind::Address, ah.as_ptr());
+}
 
-pub(crate) fn destroyed_ah(_ah: Pointer<Ah>, _result: c_int) {}
+pub(crate) fn destroyed_ah(ah: Pointer<Ah>, result: c_int) {
+    checking::went(ObjectKind::Address, ah.as_ptr(), result);
+}
 
 // Work. The lists are those of the program; what fails is from `bad` on.
 
-pub(crate) fn posting_send(_qp: &Qp, _list: *const ibv_send_wr) {}
+pub(crate) fn posting_send(qp: &Qp, list: *const ibv_send_wr) {
+    checking::posting_send(qp, list);
+}
 
-pub(crate) fn posted_send(_qp: &Qp, _list: *const ibv_send_wr, _bad: *const ibv_send_wr, _result: c_int) {}
+pub(crate) fn posted_send(qp: &Qp, list: *const ibv_send_wr, bad: *const ibv_send_wr, result: c_int) {
+    checking::posted_send(qp, list, bad, result);
+}
 
 /// By `ibv_wr_complete`: all of it is posted, or nothing.
-pub(crate) fn posting_built(_qp: &Qp, _built: &Building) {}
+pub(crate) fn posting_built(qp: &Qp, built: &Building) {
+    checking::posting_built(qp, built);
+}
 
-pub(crate) fn posted_built(_qp: &Qp, _built: &Building, _result: c_int) {}
+pub(crate) fn posted_built(qp: &Qp, _built: &Building, result: c_int) {
+    checking::posted_built(qp, result);
+}
 
-pub(crate) fn posting_recv(_qp: &Qp, _list: *const ibv_recv_wr) {}
+pub(crate) fn posting_recv(qp: &Qp, list: *const ibv_recv_wr) {
+    checking::posting_recv(qp, list);
+}
 
-pub(crate) fn posted_recv(_qp: &Qp, _list: *const ibv_recv_wr, _bad: *const ibv_recv_wr, _result: c_int) {}
+pub(crate) fn posted_recv(qp: &Qp, list: *const ibv_recv_wr, bad: *const ibv_recv_wr, result: c_int) {
+    checking::posted_recv(qp, list, bad, result);
+}
 
-pub(crate) fn posting_srq_recv(_srq: &Srq, _list: *const ibv_recv_wr) {}
+pub(crate) fn posting_srq_recv(srq: &Srq, list: *const ibv_recv_wr) {
+    checking::posting_srq_recv(srq, list);
+}
 
-pub(crate) fn posted_srq_recv(_srq: &Srq, _list: *const ibv_recv_wr, _bad: *const ibv_recv_wr, _result: c_int) {}
+pub(crate) fn posted_srq_recv(srq: &Srq, list: *const ibv_recv_wr, bad: *const ibv_recv_wr, result: c_int) {
+    checking::posted_srq_recv(srq, list, bad, result);
+}
 
 // The connection manager. Of an id that functions made things for, the C struct has them: queue pair, completion queues, domain.
 
-pub(crate) fn created_event_channel(_channel: *mut rdma_event_channel) {}
+pub(crate) fn created_event_channel(channel: *mut rdma_event_channel) {
+    checking::made(ObjectKind::EventChannel, channel);
+}
 
-pub(crate) fn destroying_event_channel(_channel: *mut crate::rdmacm::channel::Channel) {}
+pub(crate) fn destroying_event_channel(channel: *mut crate::rdmacm::channel::Channel) {
+    checking::goes(ObjectKind::EventChannel, channel);
+}
 
 /// By `rdma_create_id` and `rdma_create_ep`; NULL where that failed.
-pub(crate) fn created_id(_id: *mut rdma_cm_id) {}
+pub(crate) fn created_id(id: *mut rdma_cm_id) {
+    checking::made(ObjectKind::ConnectionId, id);
+    // An endpoint brings one.
+    checking::created_qp_of(id.cast());
+}
 
-pub(crate) fn destroying_id(_id: *mut Id) {}
+pub(crate) fn destroying_id(id: *mut Id) {
+    checking::destroying_qp_of(id);
+    checking::goes(ObjectKind::ConnectionId, id);
+}
 
 /// By `rdma_create_qp`: the id has it now, and a request that `rdma_get_request` returns.
-pub(crate) fn created_qp_of(_id: &Id, _result: c_int) {}
+pub(crate) fn created_qp_of(id: &Id, result: c_int) {
+    if result == 0 {
+        checking::created_qp_of(id);
+    }
+}
 
-pub(crate) fn destroying_qp_of(_id: &Id) {}
+pub(crate) fn destroying_qp_of(id: &Id) {
+    checking::destroying_qp_of(id);
+}
 
 pub(crate) fn created_srq_of(_id: &Id, _result: c_int) {}
 
@@ -185,4 +296,6 @@ pub(crate) fn got_cm_event(_event: *const CmEvent) {}
 pub(crate) fn acknowledging_cm_event(_event: *const CmEvent) {}
 
 /// The process ends, by exit(3) or the end of main.
-pub(crate) fn process_ends() {}
+pub(crate) fn process_ends() {
+    checking::process_ends();
+}

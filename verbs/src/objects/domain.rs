@@ -43,6 +43,11 @@ impl Pd {
     pub(crate) fn as_c(&self) -> *mut ibv_pd {
         (&raw const *self).cast_mut().cast()
     }
+
+    /// The domain that it stands for: of a parent domain the one below.
+    pub(crate) fn below(&self) -> &Pd {
+        self.ours.parent_of.map_or(self, |(below, _)| below)
+    }
 }
 
 impl Object for Pd {

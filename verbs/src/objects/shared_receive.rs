@@ -36,6 +36,10 @@ impl Srq {
         self.ours.pd.context()
     }
 
+    pub(crate) fn pd(&self) -> &Pd {
+        self.ours.pd
+    }
+
     pub(crate) fn subject(&self) -> Subject {
         Subject::Srq(self.ours.queue.id().0)
     }

@@ -1,0 +1,133 @@
+//! The program's memory, read for checksums.
+
+/// Memory of the program that the model may look at.
+pub trait Memory {
+    /// Copies the bytes from `address` on into `into`; false where they cannot be read (any more), and then nothing is said of them.
+    fn read(&self, address: u64, into: &mut [u8]) -> bool;
+}
+
+/// Up to so many bytes of a buffer all of them count; of longer ones samples.
+const WHOLE: u64 = 64 << 10;
+/// At both ends of a long buffer so many bytes count.
+const EDGE: u64 = 4 << 10;
+/// How many places in between.
+const SAMPLES: u64 = 512;
+/// How many bytes at each.
+const SAMPLE: u64 = 64;
+const PIECE: usize = 4096;
+
+/// A checksum of a buffer in several pieces, each an address and a length; `None` where it cannot be read.
+pub(crate) fn digest(memory: &(impl Memory + ?Sized), pieces: impl Iterator<Item = (u64, u64)>) -> Option<u64> {
+    let mut sum = Sum::default();
+    for (address, len) in pieces {
+        if len <= WHOLE {
+            sum.add(memory, address, len)?;
+            continue;
+        }
+        sum.add(memory, address, EDGE)?;
+        let stride = (len - 2 * EDGE) / SAMPLES;
+        for sample in 0..SAMPLES {
+            sum.add(memory, address + EDGE + sample * stride, SAMPLE)?;
+        }
+        sum.add(memory, address + len - EDGE, EDGE)?;
+    }
+    Some(sum.finish())
+}
+
+/// Four sums side by side: a multiplication has not to wait for the one before it.
+#[derive(Default)]
+struct Sum {
+    lanes: [u64; 4],
+    len: u64,
+}
+
+impl Sum {
+    fn add(&mut self, memory: &(impl Memory + ?Sized), address: u64, len: u64) -> Option<()> {
+        let mut room = [0; PIECE];
+        let mut at = 0;
+        while at < len {
+            let n = (len - at).min(PIECE as u64);
+            let piece = &mut room[..n as usize];
+            memory.read(address + at, piece).then_some(())?;
+            self.take(piece);
+            at += n;
+        }
+        self.len += len;
+        Some(())
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        let mut blocks = bytes.chunks_exact(32);
+        for block in &mut blocks {
+            for (lane, word) in self.lanes.iter_mut().zip(block.chunks_exact(8)) {
+                *lane = mix(*lane, word.try_into().map_or(0, u64::from_le_bytes));
+            }
+        }
+        for word in blocks.remainder().chunks(8) {
+            let mut whole = [0; 8];
+            whole[..word.len()].copy_from_slice(word);
+            self.lanes[0] = mix(self.lanes[0], u64::from_le_bytes(whole));
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.lanes.iter().fold(self.len, |sum, &lane| mix(sum, lane))
+    }
+}
+
+/// Each step can be undone, so that no change of a single word is lost.
+fn mix(sum: u64, word: u64) -> u64 {
+    (sum.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Bytes(Vec<u8>);
+
+    impl Memory for Bytes {
+        fn read(&self, address: u64, into: &mut [u8]) -> bool {
+            let from = address as usize;
+            self.0.get(from..from + into.len()).is_some_and(|bytes| {
+                into.copy_from_slice(bytes);
+                true
+            })
+        }
+    }
+
+    #[test]
+    fn every_byte_of_a_short_buffer_counts() {
+        for len in [1, 7, 8, 31, 32, 33, 4096, 4097, 9001] {
+            let mut bytes = Bytes((0..len).map(|i| i as u8).collect());
+            let before = digest(&bytes, [(0, len as u64)].into_iter());
+            for i in [0, len / 2, len - 1] {
+                bytes.0[i] ^= 0x40;
+                assert_ne!(digest(&bytes, [(0, len as u64)].into_iter()), before, "byte {i} of {len}");
+                bytes.0[i] ^= 0x40;
+            }
+            assert_eq!(digest(&bytes, [(0, len as u64)].into_iter()), before);
+        }
+    }
+
+    #[test]
+    fn of_a_long_buffer_both_ends_and_samples_count() {
+        let len = 1 << 20;
+        let mut bytes = Bytes(vec![7; len]);
+        let before = digest(&bytes, [(0, len as u64)].into_iter());
+        for i in [0, 4095, 4096, len / 2, len - 1] {
+            bytes.0[i] ^= 1;
+            let after = digest(&bytes, [(0, len as u64)].into_iter());
+            bytes.0[i] ^= 1;
+            // The middle may lie between two samples.
+            assert!(i == len / 2 || after != before, "byte {i}");
+        }
+        let whole: Vec<u8> = vec![8; len];
+        assert_ne!(digest(&Bytes(whole), [(0, len as u64)].into_iter()), before);
+    }
+
+    #[test]
+    fn memory_that_cannot_be_read_has_no_checksum() {
+        assert_eq!(digest(&Bytes(vec![0; 8]), [(4, 8)].into_iter()), None);
+    }
+}

@@ -1,0 +1,252 @@
+//! Objects as the program makes, changes and destroys them, told to the model.
+
+use softnic_check::{
+    Access, Capacity, Change, CompletionQueue, Mask, Model, NicId, ObjectId, ObjectKind, Place, QpState, QpType,
+    QueuePair, Region,
+};
+use softnic_runtime::api::QpKind;
+
+use super::{id_of, state_of, tell};
+use crate::abi::*;
+use crate::objects::completion_queue::Cq;
+use crate::objects::domain::Pd;
+use crate::objects::event_queue::{
+    IBV_EVENT_CQ_ERR, IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR, IBV_EVENT_SRQ_LIMIT_REACHED,
+};
+use crate::objects::handle::Pointer;
+use crate::objects::queue_pair::Qp;
+use crate::objects::region::Mr;
+use crate::objects::shared_receive::Srq;
+use crate::rdmacm::id::Id;
+
+/// An object that has nothing but its being there.
+pub(crate) fn made<T>(kind: ObjectKind, object: *const T) {
+    if !object.is_null() {
+        tell(|model, place| model.made(kind, id_of(object), place));
+    }
+}
+
+/// A verb is about to take an object away.
+pub(crate) fn going<T>(kind: ObjectKind, object: *const T) {
+    tell(|model, place| model.going(kind, id_of(object), state_by_id, place));
+}
+
+/// It did, or did not.
+pub(crate) fn went<T>(kind: ObjectKind, object: *const T, result: c_int) {
+    tell(|model, _| match result {
+        0 => model.gone(kind, id_of(object)),
+        _ => model.stays(kind, id_of(object)),
+    });
+}
+
+/// A function without a result takes an object away.
+pub(crate) fn goes<T>(kind: ObjectKind, object: *const T) {
+    going(kind, object);
+    went(kind, object, 0);
+}
+
+/// The state of a queue pair that the model knows. Whoever destroys one tells the model before, and the model is locked.
+fn state_by_id(id: ObjectId) -> Option<QpState> {
+    let pointer: *mut Qp = std::ptr::with_exposed_provenance_mut(id.0 as usize);
+    Pointer::<Qp>::new(pointer).get().ok().and_then(state_of)
+}
+
+/// The NIC of a protection domain, and the domain that its objects are of.
+pub(super) fn domain_of(pd: *mut ibv_pd) -> Option<(NicId, ObjectId)> {
+    let pd = Pointer::<Pd>::new(pd).get().ok()?;
+    Some((NicId((&raw const *pd.context().nic()).addr() as u64), id_of(pd.below())))
+}
+
+fn access_of(flags: c_uint) -> Access {
+    Access {
+        local_write: flags & IBV_ACCESS_LOCAL_WRITE != 0,
+        remote_change: flags & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) != 0,
+    }
+}
+
+/// A region as its struct has it.
+fn region_of(mr: *const ibv_mr, iova: u64, access: Access) -> Option<Region> {
+    // SAFETY: the program has it, and nobody destroys it in the midst of its own verb.
+    let &ibv_mr { pd, addr, length, lkey, rkey, .. } = unsafe { mr.as_ref() }?;
+    let (nic, domain) = domain_of(pd)?;
+    let (address, len) = (addr.addr() as u64, length as u64);
+    Some(Region { nic, domain, lkey, rkey, address, iova, len, is_null: addr.is_null() && length == 0, access })
+}
+
+/// `ibv_reg_mr` and its like.
+pub(crate) fn registered(iova: u64, access: c_uint, mr: *mut ibv_mr) {
+    let iova = if access & IBV_ACCESS_ZERO_BASED != 0 { 0 } else { iova };
+    if let Some(region) = region_of(mr, iova, access_of(access)) {
+        tell(|model, place| model.region_made(id_of(mr), region, place));
+    }
+}
+
+/// `ibv_rereg_mr`.
+pub(crate) fn reregistered(mr: Pointer<Mr>, flags: c_int, access: c_uint, result: c_int) {
+    if result != 0 {
+        return;
+    }
+    let id = id_of(mr.as_ptr());
+    tell(|model, _| {
+        let Some((iova, rights)) = model.region(id).map(|region| (region.iova, region.access)) else { return };
+        let rights = if flags & IBV_REREG_MR_CHANGE_ACCESS != 0 { access_of(access) } else { rights };
+        let struct_of: *const ibv_mr = mr.as_ptr().cast();
+        if let Some(region) = region_of(struct_of, iova, rights) {
+            // Work requests know new memory by its addresses.
+            let moved = flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0;
+            let iova = if moved { region.address } else { iova };
+            model.region_changed(id, Region { iova, ..region });
+        }
+    });
+}
+
+/// A completion queue is made.
+pub(crate) fn created_cq(cq: *mut ibv_cq) {
+    // SAFETY: NULL, or what was just made.
+    if let Some(made) = unsafe { cq.cast::<Cq>().as_ref() } {
+        let queue = capacity_of(made.base.cq.cqe.load(std::sync::atomic::Ordering::Relaxed));
+        tell(|model, place| model.completion_queue_made(id_of(cq), queue, place));
+    }
+}
+
+/// It has another size.
+pub(crate) fn resized_cq(cq: Pointer<Cq>, cqe: c_int, result: c_int) {
+    if result == 0 {
+        tell(|model, _| model.completion_queue_resized(id_of(cq.as_ptr()), capacity_of(cqe)));
+    }
+}
+
+fn capacity_of(cqe: c_int) -> CompletionQueue {
+    CompletionQueue { capacity: u32::try_from(cqe).unwrap_or(0) }
+}
+
+/// A shared receive queue is made.
+pub(crate) fn created_srq(srq: *mut ibv_srq) {
+    if !srq.is_null() {
+        tell(|model, place| model.shared_receive_made(id_of(srq), place));
+    }
+}
+
+/// It is about to go.
+pub(crate) fn destroying_srq(srq: *const Srq) {
+    going(ObjectKind::SharedReceive, srq);
+}
+
+/// It went, or not.
+pub(crate) fn destroyed_srq(srq: *const Srq, result: c_int) {
+    if result == 0 {
+        tell(|model, _| model.shared_receive_going(id_of(srq)));
+    }
+    went(ObjectKind::SharedReceive, srq, result);
+}
+
+/// A queue pair is made: by the program, or by librdmacm for it.
+pub(crate) fn created_qp(qp: *const Qp, is_the_programs: bool) {
+    // SAFETY: NULL, or what was just made.
+    let Some(made) = (unsafe { qp.as_ref() }) else { return };
+    let Some((nic, domain)) = domain_of(made.base.pd) else { return };
+    let attributes = QueuePair {
+        nic,
+        number: made.qpn(),
+        kind: match made.ours.kind {
+            QpKind::Uc => QpType::Uc,
+            QpKind::Ud | QpKind::Gsi => QpType::Ud,
+            _ => QpType::Rc,
+        },
+        domain,
+        send_cq: id_of(made.base.send_cq),
+        recv_cq: id_of(made.base.recv_cq),
+        srq: (!made.base.srq.is_null()).then(|| id_of(made.base.srq)),
+        signals_all: made.ours.sig_all,
+        capacity: Capacity {
+            sends: made.ours.cap.max_send_wr,
+            send_sges: made.ours.cap.max_send_sge,
+            receive_sges: made.ours.cap.max_recv_sge,
+        },
+    };
+    tell(|model, place| model.queue_pair_made(id_of(qp), attributes, is_the_programs, place));
+}
+
+/// librdmacm made one for an id.
+pub(crate) fn created_qp_of(id: *const Id) {
+    // SAFETY: NULL, or an id of the program.
+    if let Some(qp) = unsafe { id.as_ref() }.and_then(Id::qp) {
+        created_qp(qp, false);
+    }
+}
+
+/// The program changed a queue pair.
+pub(crate) fn modified_qp(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int, result: c_int) {
+    if result != 0 {
+        return;
+    }
+    let given = |bit: c_int| mask & bit != 0;
+    let change = Change {
+        mask: Mask(mask as u32),
+        state: given(IBV_QP_STATE).then(|| QpState::from_number(attr.qp_state)).flatten(),
+        timeout: given(IBV_QP_TIMEOUT).then_some(attr.timeout),
+        rnr_retry: given(IBV_QP_RNR_RETRY).then_some(attr.rnr_retry),
+        read_depth: given(IBV_QP_MAX_QP_RD_ATOMIC).then_some(attr.max_rd_atomic),
+        peer: given(IBV_QP_DEST_QPN).then_some(attr.dest_qp_num),
+        is_the_programs: true,
+    };
+    tell(|model, place| model.modified(id_of(qp.as_ptr()), &change, place));
+}
+
+/// A queue pair is about to go.
+pub(crate) fn destroying_qp(qp: *const Qp) {
+    tell(|model, place| qp_going(model, qp, place));
+}
+
+fn qp_going(model: &mut Model, qp: *const Qp, place: &Place) {
+    model.going(ObjectKind::QueuePair, id_of(qp), state_by_id, place);
+    model.queue_pair_going(id_of(qp));
+}
+
+/// The queue pair of an id goes, if it has one.
+pub(crate) fn destroying_qp_of(id: *const Id) {
+    // SAFETY: NULL, or an id of the program.
+    if let Some(qp) = unsafe { id.as_ref() }.and_then(Id::qp) {
+        let qp: *const Qp = qp;
+        destroying_qp(qp);
+        went(ObjectKind::QueuePair, qp, 0);
+    }
+}
+
+/// What an asynchronous event is about, if it must be acknowledged before its object goes.
+fn subject_of(event: &ibv_async_event) -> Option<(ObjectKind, ObjectId)> {
+    let kind = match event.event_type {
+        IBV_EVENT_CQ_ERR => ObjectKind::CompletionQueue,
+        IBV_EVENT_SRQ_LIMIT_REACHED => ObjectKind::SharedReceive,
+        IBV_EVENT_PORT_ACTIVE | IBV_EVENT_PORT_ERR | IBV_EVENT_GID_CHANGE => return None,
+        _ => ObjectKind::QueuePair,
+    };
+    Some((kind, ObjectId(event.element as u64)))
+}
+
+/// The program has an asynchronous event.
+pub(crate) fn got_async_event(event: &ibv_async_event, result: c_int) {
+    if let Some((kind, id)) = subject_of(event).filter(|_| result == 0) {
+        tell(|model, _| model.event_taken(kind, id));
+    }
+}
+
+/// It acknowledges it.
+pub(crate) fn acknowledging_async_event(event: &ibv_async_event) {
+    if let Some((kind, id)) = subject_of(event) {
+        tell(|model, _| model.events_acknowledged(kind, id, 1));
+    }
+}
+
+/// The program has an event of a completion queue.
+pub(crate) fn got_cq_event(cq: *const ibv_cq) {
+    if !cq.is_null() {
+        tell(|model, _| model.event_taken(ObjectKind::CompletionQueue, id_of(cq)));
+    }
+}
+
+/// It acknowledges so many.
+pub(crate) fn acknowledged_cq_events(cq: &Cq, events: c_uint) {
+    let id = id_of::<Cq>(cq);
+    tell(|model, _| model.events_acknowledged(ObjectKind::CompletionQueue, id, events.into()));
+}
