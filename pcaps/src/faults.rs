@@ -17,7 +17,7 @@ mod requests;
 mod script;
 mod selective;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -257,7 +257,7 @@ impl Observer {
         };
         let (here, there): (Vec<_>, Vec<_>) =
             halves.into_iter().filter(|h| wanted(&h.ends)).partition(|h| self.way_of(h, hosts).is_some());
-        report.connections = here.iter().map(|h| h.connection).collect::<std::collections::HashSet<_>>().len();
+        report.connections = here.iter().map(|h| h.connection).collect::<HashSet<_>>().len();
         report.not_ready = here.iter().map(|h| h.not_ready(&self.records)).sum();
         // What leaves no choice tells where the capture was taken; then that decides where there is one.
         let mut doubts = Doubts::new(self.options.at);
@@ -323,7 +323,10 @@ impl Observer {
                 let mut walk = requests::Walk::new(&self.records, half, *doubts);
                 walk.run();
                 let (mut found, delays) = (walk.found, walk.delays);
-                found.extend(answers::follow(&self.records, half, doubts));
+                // A request that is sent again and the answers themselves may tell of the same loss.
+                let mut told: HashSet<_> = found.iter().filter_map(|f| f.what.missing()).collect();
+                let more = answers::follow(&self.records, half, doubts);
+                found.extend(more.into_iter().filter(|f| f.what.missing().is_none_or(|m| told.insert(m))));
                 Followed { found, delays, round_trip: half.round_trip }
             }
             half::Recovery::None => {

@@ -91,7 +91,9 @@ impl Doubts {
             let (opcode, side) = match found.what {
                 What::Seen(at, Action::Drop) => (Some(records[at].opcode), 0),
                 What::Missing { opcode, .. } => (opcode, 1),
-                _ => continue,
+                // What the network did to it is seen only behind that.
+                What::Copy { at, .. } | What::Late { at, .. } => (Some(records[at].opcode), 1),
+                What::Seen(..) => continue,
             };
             let answer = opcode.is_some_and(|o| o.is_response());
             self.seen[if answer { way.back() } else { way } as usize][side] += 1;

@@ -1,7 +1,8 @@
 //! A half of a connection: the requests of one end, and the answers that the other one gives.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use softnic_wire::aeth::NakCode;
 use softnic_wire::opcode::{Kind, Service};
 use softnic_wire::{Opcode, PathMtu, Psn};
 
@@ -31,6 +32,8 @@ pub(super) struct Half {
     pub(super) answers: Vec<usize>,
     pub(super) requests_flow: Option<u32>,
     pub(super) answers_flow: Option<u32>,
+    /// Whether all answers in the capture that may be to these requests are known to be, or not to be.
+    pub(super) answers_are_known: bool,
     /// The path MTU, where a full packet was seen either way.
     pub(super) mtu: Option<PathMtu>,
     /// The typical time from a request to its answer at the capture point.
@@ -57,10 +60,17 @@ fn recovery(opcode: Opcode) -> Option<Recovery> {
 pub(super) fn all(records: &[Record], keys: &[FlowKey], analysis: &Analysis) -> Vec<Half> {
     let mut halves: Vec<Half> = Vec::new();
     let mut known: HashMap<(ConnectionId, usize), usize> = HashMap::new();
+    // A damaged answer tells what the responder knew all the same, where it can be read; it belongs where the others of its flow do.
+    let of_flow: HashMap<u32, ConnectionId> = records.iter().filter_map(|r| Some((r.flow, r.connection?))).collect();
     for (at, r) in records.iter().enumerate() {
-        let (Some(id), Some(service)) = (r.connection, recovery(r.opcode)) else { continue };
         let request = r.opcode.is_request();
-        if r.damage.is_some() || !request && r.answer.is_none() {
+        let id = match r.damage {
+            None => r.connection,
+            Some(Some(_)) if !request => of_flow.get(&r.flow).copied(),
+            Some(_) => None,
+        };
+        let (Some(id), Some(service)) = (id, recovery(r.opcode)) else { continue };
+        if !request && r.answer.is_none() {
             continue;
         }
         let connection = analysis.connection_by_id(id);
@@ -78,6 +88,7 @@ pub(super) fn all(records: &[Record], keys: &[FlowKey], analysis: &Analysis) -> 
                 answers: Vec::new(),
                 requests_flow: None,
                 answers_flow: None,
+                answers_are_known: true,
                 mtu: connection.directions.iter().flatten().find_map(|d| d.mtu),
                 round_trip: there
                     .and_then(|d| d.round_trips.quantile(0.5))
@@ -93,6 +104,13 @@ pub(super) fn all(records: &[Record], keys: &[FlowKey], analysis: &Analysis) -> 
             half.answers.push(at);
             half.answers_flow = Some(r.flow);
         }
+    }
+    let hosts = |flow: u32| (keys[flow as usize].src, keys[flow as usize].dst);
+    let orphans: HashSet<_> =
+        halves.iter().filter(|h| h.requests_flow.is_none()).filter_map(|h| h.answers_flow).map(hosts).collect();
+    for half in halves.iter_mut().filter(|h| h.answers_flow.is_none()) {
+        let back = half.requests_flow.map(|flow| hosts(flow)).map(|(src, dst)| (dst, src));
+        half.answers_are_known = back.is_none_or(|back| !orphans.contains(&back));
     }
     // Answers to requests that are not in the capture say nothing of losses.
     halves.retain(|h| h.requests_flow.is_some());
@@ -113,6 +131,27 @@ pub(super) struct Sent {
     pub(super) asks: bool,
 }
 
+impl Sent {
+    /// What the answer with a PSN is, to a request that data answers; `None` where the path MTU is not known.
+    pub(super) fn answered_by(&self, records: &[Record], psn: i64) -> Option<Opcode> {
+        match records[self.at].opcode.kind() {
+            Kind::CompareSwap | Kind::FetchAdd => Some(Opcode::RC_ATOMIC_ACKNOWLEDGE),
+            Kind::ReadRequest if self.least == self.most => Some(match psn - self.psn {
+                0 if self.most == 1 => READ_RESPONSE_ONLY,
+                0 => READ_RESPONSE_FIRST,
+                n if n == self.most - 1 => READ_RESPONSE_LAST,
+                _ => READ_RESPONSE_MIDDLE,
+            }),
+            _ => None,
+        }
+    }
+}
+
+const READ_RESPONSE_FIRST: Opcode = Opcode(0x0d);
+const READ_RESPONSE_MIDDLE: Opcode = Opcode(0x0e);
+const READ_RESPONSE_LAST: Opcode = Opcode(0x0f);
+const READ_RESPONSE_ONLY: Opcode = Opcode(0x10);
+
 /// An answer, with its PSN counted as those of the requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Said {
@@ -124,6 +163,16 @@ pub(super) struct Said {
 }
 
 impl Said {
+    /// Whether it is data that a READ or an atomic asked for.
+    pub(super) fn is_data(&self) -> bool {
+        matches!(self.says, Says::Data { .. })
+    }
+
+    /// Whether it is a NAK of the sequence, for this PSN.
+    pub(super) fn asks_for(&self, psn: i64) -> bool {
+        self.says == Says::Nak(NakCode::PSN_SEQUENCE_ERROR) && self.psn == psn
+    }
+
     /// The last PSN that the requester need not send again once it has this.
     pub(super) fn covers(&self) -> i64 {
         match self.says {

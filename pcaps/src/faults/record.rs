@@ -73,3 +73,13 @@ pub(super) enum What {
     /// A second copy of a packet, which passed once.
     Copy { at: usize, of: usize },
 }
+
+impl What {
+    /// Which packet is missing, and where.
+    pub(super) fn missing(&self) -> Option<(usize, u32, u32)> {
+        match *self {
+            What::Missing { before, flow, psn, .. } => Some((before, flow, psn.value())),
+            _ => None,
+        }
+    }
+}

@@ -29,7 +29,9 @@ fn stream(records: &[Record], packets: &[usize], acks: &[usize], side: Side) -> 
     let mut missing: HashMap<Psn, usize> = HashMap::new();
     let mut newest: Option<Psn> = None;
     let (mut heard, mut expected): (usize, Option<Psn>) = (0, None);
+    let mut previous = None;
     for &at in packets {
+        let previous = std::mem::replace(&mut previous, Some(at));
         while let Some(&ack) = acks.get(heard).filter(|ack| **ack < at) {
             heard += 1;
             let Some(says) = records[ack].answer else { continue };
@@ -64,7 +66,8 @@ fn stream(records: &[Record], packets: &[usize], acks: &[usize], side: Side) -> 
             Some(_) => {}
         }
         if let Some(before) = last.insert((r.psn, r.opcode), at) {
-            if side != Side::Before && r.time - records[before].time < COPY {
+            // Right behind it: sooner than anything could have asked for it.
+            if side != Side::Before && previous == Some(before) && r.time - records[before].time < COPY {
                 let why = format!("packet {} is a second copy of it", name(at));
                 found.push(Found { what: What::Copy { at, of: before }, why });
             } else if side != Side::Behind && expected.is_none_or(|e| !r.psn.is_before(e)) {
