@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
-use softnic_pcaps::analysis::{Analysis, Connection, Verdict};
+use softnic_pcaps::analysis::{Analysis, Connection, PacketEvent, Verdict};
 use softnic_pcaps::decode::{Decoder, Dissection};
 use softnic_pcaps::groups::{Group, GroupPacket, Groups, Place};
 use softnic_pcaps::sequence::Order;
@@ -73,7 +73,7 @@ pub(crate) struct Args {
     count: Option<u64>,
 }
 
-fn parse_qp(s: &str) -> Result<Qpn, String> {
+pub(crate) fn parse_qp(s: &str) -> Result<Qpn, String> {
     let n = match s.strip_prefix("0x").or_else(|| s.strip_prefix("0X")) {
         Some(hex) => u32::from_str_radix(hex, 16),
         None => s.parse(),
@@ -168,11 +168,11 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
 }
 
 /// Captures that are read together, at most.
-const MOST_FILES: usize = 64;
+pub(crate) const MOST_FILES: usize = 64;
 
 /// Reads one capture, or several together; the outer error is that of opening, the next one the output's, and what it says at last is which capture
 /// could not be read to its end, and why.
-fn read_files(
+pub(crate) fn read_files(
     files: &[String],
     mut show: impl FnMut(&Frame<'_>) -> io::Result<bool>,
 ) -> Result<io::Result<Option<String>>, String> {
@@ -286,31 +286,35 @@ fn follow(view: &mut View<'_, impl Write>) -> io::Result<ReadEnd> {
 
 /// What is followed through all packets of a capture, shown or not.
 #[derive(Default)]
-struct Followed {
+pub(crate) struct Followed {
     copies: Copies,
     groups: Groups,
     decoder: Decoder,
-    summary: Summary,
-    analysis: Analysis,
+    pub(crate) summary: Summary,
+    pub(crate) analysis: Analysis,
 }
 
 /// A packet of a capture.
-struct Taken<'a> {
-    packet: Dissection<'a>,
+pub(crate) struct Taken<'a> {
+    pub(crate) packet: Dissection<'a>,
+    /// What it was decoded from.
+    pub(crate) bytes: &'a [u8],
     order: Option<Order>,
+    /// What the packet meant to its connection.
+    pub(crate) event: Option<PacketEvent>,
     /// The packet of another file or interface that it is, too: it counts once.
-    copy_of: Option<PacketNumber>,
+    pub(crate) copy_of: Option<PacketNumber>,
     group: Option<GroupPacket>,
 }
 
 /// Why a frame is not shown as a packet.
-enum NotShown {
+pub(crate) enum NotShown {
     Undecoded(Error),
     LinkType(LinkType),
 }
 
 impl Followed {
-    fn take<'a>(&mut self, frame: &Frame<'a>) -> Result<Taken<'a>, NotShown> {
+    pub(crate) fn take<'a>(&mut self, frame: &Frame<'a>) -> Result<Taken<'a>, NotShown> {
         let mut data = frame.data;
         let decoded = match softnic_pcaps::payload(frame.link, frame.data) {
             Ok(Payload::Ethernet(ethernet)) => {
@@ -330,18 +334,17 @@ impl Followed {
                 let place = Place::of(frame);
                 let copy_of = self.copies.find(number, place, &packet, data);
                 let group = self.groups.add(place, copy_of.is_some(), &packet);
-                let order = match copy_of {
+                let (order, event) = match copy_of {
                     Some(_) => {
                         self.summary.skip();
-                        None
+                        (None, None)
                     }
                     None => {
                         let order = self.summary.add(&packet, frame.time.nanos(), frame.original_len);
-                        self.analysis.add(frame.number, frame.time, &packet, order);
-                        order
+                        (order, self.analysis.add(frame.number, frame.time, &packet, order))
                     }
                 };
-                Ok(Taken { packet, order, copy_of, group })
+                Ok(Taken { packet, bytes: data, order, event, copy_of, group })
             }
             Err(why) => {
                 self.summary.add_other(&why);
@@ -395,7 +398,7 @@ struct Shown<'a> {
 impl<W: Write> View<'_, W> {
     /// Shows a frame, if it is asked for; whether there is to be another one.
     fn show(&mut self, frame: &Frame<'_>) -> io::Result<bool> {
-        let Taken { packet, order, copy_of, group } = match self.followed.take(frame) {
+        let Taken { packet, order, copy_of, group, .. } = match self.followed.take(frame) {
             Ok(taken) => taken,
             Err(not_shown) => {
                 let why = match not_shown {

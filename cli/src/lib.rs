@@ -9,6 +9,7 @@ mod cores;
 mod counters;
 mod demo;
 mod devinfo;
+mod faults;
 mod inspect;
 mod install;
 mod metrics;
@@ -71,6 +72,7 @@ enum Command {
     Demo(demo::Args),
     Devinfo(devinfo::Args),
     Experiment(softnic_experiments::Args),
+    Faults(faults::Args),
     Inspect(inspect::Args),
     Install(install::Args),
     Man(pages::ManArgs),
@@ -113,6 +115,7 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args, &cli.common),
         Command::Devinfo(args) => devinfo::run(args, &cli.common),
         Command::Experiment(args) => softnic_experiments::run(args, seed, json),
+        Command::Faults(args) => faults::run(args, &cli.common),
         Command::Inspect(args) => inspect::run(args, &cli.common),
         Command::Install(args) => install::run(args, &cli.common),
         Command::Man(args) => pages::man(args, &cli.common),

@@ -132,6 +132,11 @@ impl Decoder {
     }
 }
 
+/// Decodes a frame of which it is known where its parts lie.
+pub(crate) fn decode_located(frame: &[u8], layout: Layout) -> Result<Dissection<'_>, Error> {
+    decode_at(frame, layout, &Authenticated::default())
+}
+
 fn decode_at<'a>(frame: &'a [u8], layout: Layout, authenticated: &Authenticated) -> Result<Dissection<'a>, Error> {
     let Some((src, dst)) = layout.addresses(frame) else {
         return Err(Error::Truncated { what: "IP header", need: layout.udp, have: frame.len() });

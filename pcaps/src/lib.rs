@@ -10,6 +10,7 @@ mod authenticated;
 pub mod best_effort;
 pub mod decode;
 mod error;
+pub mod faults;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod groups;

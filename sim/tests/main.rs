@@ -5,6 +5,7 @@ mod captures;
 mod failover;
 mod failover_runs;
 mod fat_tree;
+mod faults_of_captures;
 mod flight_limit;
 mod flow_completion;
 mod fuzz_seeds;

@@ -7,7 +7,6 @@ use softnic_sim::Options;
 use softnic_sim::table;
 use softnic_transports::Transport;
 use softnic_transports::qp::PayloadMode;
-use softnic_wire::mad::vendor::Extensions;
 
 use super::outcome::{Beside, Figures, Outcome, Table, shown};
 use super::paper;
@@ -99,8 +98,6 @@ impl Point {
     }
 
     fn options(&self, place: u64, seed: u64) -> Result<Options, String> {
-        // Before a connection with an extension there is its negotiation, to another queue pair.
-        let qpn = if self.transport.extension() == Extensions::NONE { "#1" } else { "#2" };
         let event = |packet: u64| {
             // A repair packet has the PSN of its block's first packet, and must not go with it.
             let opcode = match self.transport {
@@ -109,7 +106,7 @@ impl Point {
                 _ => ", opcode = \"RC_RDMA_WRITE_MIDDLE\"",
             };
             format!(
-                r#"{{ action = "drop", direction = "ab", qpn = "{qpn}", psn = "+{packet}", iteration = 1{opcode} }}"#
+                r##"{{ action = "drop", direction = "ab", qpn = "#1", psn = "+{packet}", iteration = 1{opcode} }}"##
             )
         };
         let events: Vec<String> = self.lost.packets(self.block(), place).into_iter().map(event).collect();

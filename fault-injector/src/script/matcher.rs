@@ -21,7 +21,8 @@ type Table<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 #[derive(Debug, Clone)]
 pub(crate) struct Matcher {
     events: Vec<Entry>,
-    /// Destination queue pairs in the order seen: their place, from 1, and their first PSN. Kept only if an event asks.
+    /// Destination queue pairs in the order seen: their place, from 1, and their first PSN. Kept only if an event asks. QP1 has no place:
+    /// management comes before a connection or does not, by how programs meet, and must not move the others.
     qps: Option<Table<Qpn, (u32, Psn)>>,
     passes: Passes,
 }
@@ -63,7 +64,8 @@ impl Matcher {
         let header = bth::Packet::new_checked(frame.get(layout.bth..)?).ok()?;
         let (opcode, qpn, psn) = (header.opcode(), header.dest_qp(), header.psn());
         let seen = self.qps.as_mut().and_then(|qps| {
-            let next = (qps.len() as u32 + 1, psn);
+            let place = qps.len() as u32 + 1 - u32::from(qps.contains_key(&Qpn::GSI));
+            let next = (if qpn == Qpn::GSI { 0 } else { place }, psn);
             // What a Repair Header stands in has the PSN of a block, or none: no count of packets begins with it.
             if opcode != Opcode::LOWAR && qps.len() < MAX_QPS {
                 Some(*qps.entry(qpn).or_insert(next))
@@ -191,6 +193,15 @@ mod tests {
         assert_eq!(drop("qpn = \"#1\"\npsn = \"+1\""), [2]);
         assert_eq!(drop("psn = \"+0\""), [1, 3], "a repair packet has the PSN of its block");
         assert_eq!(drop("psn = \"+0\"\nopcode = 7"), [1]);
+    }
+
+    #[test]
+    fn management_is_no_counted_destination() {
+        let packets = [(MIDDLE, 5, 40), (0x64, 1, 7), (MIDDLE, 6, 90), (0x64, 1, 8), (MIDDLE, 7, 3)];
+        let drop = |keys: &str| dropped(&format!("[[event]]\naction = \"drop\"\n{keys}"), &packets);
+        assert_eq!((drop("qpn = \"#1\""), drop("qpn = \"#2\""), drop("qpn = \"#3\"")), (vec![0], vec![2], vec![4]));
+        assert_eq!((drop("qpn = \"#4\""), drop("qpn = 1")), (vec![], vec![1, 3]));
+        assert_eq!(drop("qpn = 1\npsn = \"+1\""), [3], "its PSNs are counted all the same");
     }
 
     #[test]

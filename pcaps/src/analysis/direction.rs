@@ -182,13 +182,13 @@ pub(super) struct At {
 
 /// What an answer says, and of which request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Answer {
-    pub(super) says: Says,
-    pub(super) psn: Psn,
+pub(crate) struct Answer {
+    pub(crate) says: Says,
+    pub(crate) psn: Psn,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Says {
+pub(crate) enum Says {
     /// The request with the PSN and all before it have come.
     Ack,
     /// Selective Repeat: all before the PSN have come, and of those behind it some, where `gap` is set.
@@ -203,7 +203,7 @@ pub(super) enum Says {
 
 impl Answer {
     /// Reads a packet; `None` where it is no answer to a request, or not captured far enough.
-    pub(super) fn of(d: &Dissection<'_>, opcode: Opcode) -> Option<Answer> {
+    pub(crate) fn of(d: &Dissection<'_>, opcode: Opcode) -> Option<Answer> {
         let psn = d.psn?;
         let sr = opcode.service() == Service::Sr;
         let says = match opcode.kind() {
