@@ -196,14 +196,7 @@ impl Observer {
     }
 
     /// Takes the packet with this number; `frame` is what it was decoded from, and `event` what [`Analysis::add`] said of it.
-    pub fn add(
-        &mut self,
-        number: u64,
-        time: Timestamp,
-        frame: &[u8],
-        d: &Dissection<'_>,
-        event: Option<PacketEvent>,
-    ) {
+    pub fn add(&mut self, number: u64, time: Timestamp, frame: &[u8], d: &Dissection<'_>, event: Option<PacketEvent>) {
         let start = *self.start.get_or_insert(time);
         if self.records.len() >= MOST_PACKETS {
             self.unseen += 1;
@@ -246,8 +239,7 @@ impl Observer {
     /// What was found; `analysis` has seen the same packets, and has been finished.
     pub fn finish(mut self, analysis: &Analysis) -> Report {
         self.undamage();
-        let mut report =
-            Report { packets: self.records.len() as u64, unseen: self.unseen, ..Report::default() };
+        let mut report = Report { packets: self.records.len() as u64, unseen: self.unseen, ..Report::default() };
         let Some(hosts) = self.hosts() else { return report };
         report.hosts = Some(hosts);
         let halves = half::all(&self.records, &self.keys, analysis);
@@ -356,7 +348,10 @@ impl Observer {
                 };
                 found.push(Found { what: What::Seen(at, Action::Corrupt(bit)), why });
             } else if r.marked {
-                found.push(Found { what: What::Seen(at, Action::Mark), why: "it is marked: congestion experienced".into() });
+                found.push(Found {
+                    what: What::Seen(at, Action::Mark),
+                    why: "it is marked: congestion experienced".into(),
+                });
             }
         }
     }

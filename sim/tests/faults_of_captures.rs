@@ -49,7 +49,12 @@ fn find(file: &[u8], at: Option<At>) -> (Vec<Packet>, Found) {
         let event = analysis.add(f.number, f.time, &packet, order);
         observer.add(f.number, f.time, f.data, &packet, event);
         let psn = packet.psn.expect("a PSN").value();
-        packets.push((packet.src.to_string(), packet.opcode.expect("an opcode").to_string(), psn, format!("{:?}", packet.ext)));
+        packets.push((
+            packet.src.to_string(),
+            packet.opcode.expect("an opcode").to_string(),
+            psn,
+            format!("{:?}", packet.ext),
+        ));
     }
     analysis.finish();
     (packets, observer.finish(&analysis))
@@ -62,7 +67,11 @@ fn with(options: &Options, faults: Spec) -> Options {
 fn played(options: &Options, found: &Found) -> Options {
     let mut text = String::new();
     found.write_script(&Header::default(), &mut text).expect("a text");
-    let script = if found.events.is_empty() { Script::default() } else { Script::parse(&text).unwrap_or_else(|e| panic!("{e} in\n{text}")) };
+    let script = if found.events.is_empty() {
+        Script::default()
+    } else {
+        Script::parse(&text).unwrap_or_else(|e| panic!("{e} in\n{text}"))
+    };
     with(options, Spec { script, ..Spec::default() })
 }
 
@@ -71,7 +80,16 @@ fn show(packets: &[Packet]) -> Vec<String> {
 }
 
 fn options(op: Op, seed: u64) -> Options {
-    Options { op, size: 5 * 256, count: 12, depth: 12, mtu: PathMtu::B256, rtt: Duration::from_micros(200), seed, ..Options::default() }
+    Options {
+        op,
+        size: 5 * 256,
+        count: 12,
+        depth: 12,
+        mtu: PathMtu::B256,
+        rtt: Duration::from_micros(200),
+        seed,
+        ..Options::default()
+    }
 }
 
 #[test]
@@ -102,7 +120,17 @@ fn explore_places() {
     let var = |name: &str| std::env::var(name).unwrap_or_default();
     let show_seed: u64 = var("SEED").parse().unwrap_or(0);
     for op in ["write", "send", "read", "atomic"] {
-        for spec in ["ab.loss=0.03", "ba.loss=0.03", "loss=0.02", "ab.dup=0.05", "ba.dup=0.05", "ab.reorder=0.01:2", "ba.reorder=0.02:2", "ab.corrupt=0.03", "ba.corrupt=0.03"] {
+        for spec in [
+            "ab.loss=0.03",
+            "ba.loss=0.03",
+            "loss=0.02",
+            "ab.dup=0.05",
+            "ba.dup=0.05",
+            "ab.reorder=0.01:2",
+            "ba.reorder=0.02:2",
+            "ab.corrupt=0.03",
+            "ba.corrupt=0.03",
+        ] {
             for place in ["h0-s0", "h1-s1"] {
                 if show_seed > 0 && (op != var("OP") || spec != var("SPEC") || place != var("PLACE")) {
                     continue;
@@ -112,16 +140,26 @@ fn explore_places() {
                 for seed in seeds {
                     let (first, found) = capture_at(op, place, seed, &spec.parse().unwrap(), None);
                     let (second, _) = capture_at(op, place, seed, &script_of(&found), None);
-                    if found.events.is_empty() { none += 1 }
-                    if first == second { same += 1 } else { wrong.push(seed) }
+                    if found.events.is_empty() {
+                        none += 1
+                    }
+                    if first == second {
+                        same += 1
+                    } else {
+                        wrong.push(seed)
+                    }
                     if show_seed > 0 {
                         let mut text = String::new();
                         found.write_script(&Header::default(), &mut text).unwrap();
                         println!("{text}");
-                        for (i, line) in show(&first).iter().enumerate() { println!("{} {line}", i + 1); }
+                        for (i, line) in show(&first).iter().enumerate() {
+                            println!("{} {line}", i + 1);
+                        }
                         println!("=== second");
                         let same = first.iter().zip(&second).take_while(|(a, b)| a == b).count();
-                        for (i, line) in show(&second).iter().enumerate().skip(same.saturating_sub(3)) { println!("{} {line}", i + 1); }
+                        for (i, line) in show(&second).iter().enumerate().skip(same.saturating_sub(3)) {
+                            println!("{} {line}", i + 1);
+                        }
                     }
                 }
                 println!("{op} {spec} {place}: {same} of 60 ({none} none); wrong {wrong:?}");
@@ -133,16 +171,25 @@ fn explore_places() {
 #[test]
 fn look() {
     let var = |name: &str| std::env::var(name).unwrap_or_default();
-    let op = match var("OP").as_str() { "read" => Op::Read, "send" => Op::Send, "atomic" => Op::Atomic, _ => Op::Write };
+    let op = match var("OP").as_str() {
+        "read" => Op::Read,
+        "send" => Op::Send,
+        "atomic" => Op::Atomic,
+        _ => Op::Write,
+    };
     let o = options(op, var("SEED").parse().unwrap());
     let (_, first, found) = capture(&with(&o, var("SPEC").parse().unwrap()), None);
     let (_, second, again) = capture(&played(&o, &found), None);
     let mut text = String::new();
     found.write_script(&Header::default(), &mut text).unwrap();
     println!("{text}");
-    for (i, line) in show(&first).iter().enumerate() { println!("{} {line}", i + 1); }
+    for (i, line) in show(&first).iter().enumerate() {
+        println!("{} {line}", i + 1);
+    }
     println!("=== second");
     let same = first.iter().zip(&second).take_while(|(a, b)| a == b).count();
-    for (i, line) in show(&second).iter().enumerate().skip(same.saturating_sub(3)) { println!("{} {line}", i + 1); }
+    for (i, line) in show(&second).iter().enumerate().skip(same.saturating_sub(3)) {
+        println!("{} {line}", i + 1);
+    }
     println!("{}", again.counts());
 }

@@ -42,7 +42,8 @@ pub(super) fn follow(records: &[Record], half: &Half, doubts: &Of) -> Vec<Found>
         if let Some((before, gap)) = missing.get(&s.psn).copied().filter(|(before, _)| i - before <= MOST_BEHIND) {
             let next = data[i + 1..].iter().find(|later| !missing.contains_key(&later.psn) || later.psn == s.psn);
             // Nothing asked for it again, or what follows it goes on where the sender was.
-            let asked = half.requests.partition_point(|r| *r < data[before].at) < half.requests.partition_point(|r| *r < s.at);
+            let asked =
+                half.requests.partition_point(|r| *r < data[before].at) < half.requests.partition_point(|r| *r < s.at);
             let goes_back = asked && next.is_some_and(|next| next.psn > s.psn && seen.contains_key(&next.psn));
             missing.remove(&s.psn);
             if !goes_back {
@@ -61,7 +62,13 @@ pub(super) fn follow(records: &[Record], half: &Half, doubts: &Of) -> Vec<Found>
             if within && s.psn > next && s.psn - next < LEAP {
                 for psn in next..s.psn {
                     let of = |read: &&Sent| read.psn + read.least > psn;
-                    let read = reads.range(..=psn).rev().take(NESTED).map(|(_, read)| read).filter(of).max_by_key(|read| read.at);
+                    let read = reads
+                        .range(..=psn)
+                        .rev()
+                        .take(NESTED)
+                        .map(|(_, read)| read)
+                        .filter(of)
+                        .max_by_key(|read| read.at);
                     if let Some(read) = read {
                         missing.insert(psn, (i, gaps.len()));
                         gaps.push(Gap { before: s.at, psn, read: *read, came: false });

@@ -68,7 +68,14 @@ pub(super) fn name(records: &[Record], keys: &[FlowKey], hosts: [IpAddr; 2], fou
     let mut matchers = [Matcher::default(), Matcher::default()];
     let mut events = Vec::new();
     for (at, r) in records.iter().enumerate() {
-        let own = Passing { flow: r.flow, psn: r.psn, opcode: Some(r.opcode), at: Some(at), time: r.time, fault: faults.get(&at).copied() };
+        let own = Passing {
+            flow: r.flow,
+            psn: r.psn,
+            opcode: Some(r.opcode),
+            at: Some(at),
+            time: r.time,
+            fault: faults.get(&at).copied(),
+        };
         let before = inserted.remove(&at).unwrap_or_default();
         for p in before.into_iter().chain((!gone.contains(&at)).then_some(own)) {
             let key = keys[p.flow as usize];

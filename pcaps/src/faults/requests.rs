@@ -192,7 +192,8 @@ impl<'a> Walk<'a> {
         let (s, newest) = (self.sent[i], self.last.last_key_value().map(|(psn, _)| *psn));
         let goes_on = self.sent.get(i + 1).is_some_and(|next| next.psn <= high);
         let is_new = newest.is_some_and(|newest| newest < s.psn);
-        if self.pass == 0 || !goes_on || !is_new || i - self.pass > MOST_BEHIND || self.doubts.requests == Side::Before {
+        if self.pass == 0 || !goes_on || !is_new || i - self.pass > MOST_BEHIND || self.doubts.requests == Side::Before
+        {
             return false;
         }
         let before = self.sent[self.pass].at;
@@ -256,7 +257,11 @@ impl<'a> Walk<'a> {
 
     fn copy(&mut self, i: usize, of: usize) {
         let (at, of) = (self.sent[i].at, self.sent[of].at);
-        let why = format!("packet {} is a second copy of it, {} ns later", self.name(at), self.sent[i].time - self.records[of].time);
+        let why = format!(
+            "packet {} is a second copy of it, {} ns later",
+            self.name(at),
+            self.sent[i].time - self.records[of].time
+        );
         self.found.push(Found { what: What::Copy { at, of }, why });
     }
 
@@ -287,13 +292,18 @@ impl<'a> Walk<'a> {
         self.missing.remove(&s.psn);
         self.late.insert(i, before);
         self.last.insert(s.psn, i);
-        let why = format!("packet {}, which has a later PSN, came before it, and nothing was sent again", self.name(since));
+        let why =
+            format!("packet {}, which has a later PSN, came before it, and nothing was sent again", self.name(since));
         self.found.push(Found { what: What::Late { at: s.at, before: since, behind: (i - before) as u32 }, why });
         true
     }
 
     fn lose(&mut self, i: usize, why: String) {
-        if self.doubts.requests != Side::Behind && !self.late.contains_key(&i) && !self.early.contains(&i) && self.lost.insert(i) {
+        if self.doubts.requests != Side::Behind
+            && !self.late.contains_key(&i)
+            && !self.early.contains(&i)
+            && self.lost.insert(i)
+        {
             self.found.push(Found { what: What::Seen(self.sent[i].at, Action::Drop), why });
         }
     }

@@ -37,9 +37,18 @@ impl Report {
         self.write_counts(out)?;
         self.write_place(out)?;
         match header.played {
-            Played::Link => writeln!(out, "# For a link, where ab goes from the requester to the responder: softnic sim --fault @FILE")?,
-            Played::Requester => writeln!(out, "# For the requester's device, where ab is what it sends: softnic run --fault @FILE -- PROGRAM")?,
-            Played::Responder => writeln!(out, "# For the responder's device, where ab is what it sends: softnic run --fault @FILE -- PROGRAM")?,
+            Played::Link => writeln!(
+                out,
+                "# For a link, where ab goes from the requester to the responder: softnic sim --fault @FILE"
+            )?,
+            Played::Requester => writeln!(
+                out,
+                "# For the requester's device, where ab is what it sends: softnic run --fault @FILE -- PROGRAM"
+            )?,
+            Played::Responder => writeln!(
+                out,
+                "# For the responder's device, where ab is what it sends: softnic run --fault @FILE -- PROGRAM"
+            )?,
         }
         for event in &self.events {
             writeln!(out)?;
@@ -73,13 +82,25 @@ impl Report {
             writeln!(out, "# The last {} RoCE packets of the capture were not looked at.", self.unseen)?;
         }
         if self.elsewhere > 0 {
-            writeln!(out, "# {} more are between other hosts, and left out: a script is for one link.", self.elsewhere)?;
+            writeln!(
+                out,
+                "# {} more are between other hosts, and left out: a script is for one link.",
+                self.elsewhere
+            )?;
         }
         if self.not_ready > 0 {
-            writeln!(out, "# A receiver was not ready {} times (RNR NAK): no fault of a link, and not in the script.", self.not_ready)?;
+            writeln!(
+                out,
+                "# A receiver was not ready {} times (RNR NAK): no fault of a link, and not in the script.",
+                self.not_ready
+            )?;
         }
         if self.undelayed > 0 {
-            writeln!(out, "# {} long round trips are left out: a packet that is delayed alone is overtaken.", self.undelayed)?;
+            writeln!(
+                out,
+                "# {} long round trips are left out: a packet that is delayed alone is overtaken.",
+                self.undelayed
+            )?;
         }
         Ok(())
     }
@@ -89,8 +110,13 @@ impl Report {
         writeln!(out, "# a is {a}, which sent the first request, b is {b}.")?;
         for (way, taken) in [Way::Ab, Way::Ba].into_iter().zip(self.taken) {
             match taken {
-                Some(true) => writeln!(out, "# {way}: taken before the place of the losses: what was lost is in the capture.")?,
-                Some(false) => writeln!(out, "# {way}: taken behind the place of the losses: what was lost is not in the capture.")?,
+                Some(true) => {
+                    writeln!(out, "# {way}: taken before the place of the losses: what was lost is in the capture.")?
+                }
+                Some(false) => writeln!(
+                    out,
+                    "# {way}: taken behind the place of the losses: what was lost is not in the capture."
+                )?,
                 None => {}
             }
         }

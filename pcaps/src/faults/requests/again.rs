@@ -64,7 +64,10 @@ impl Walk<'_> {
 
     /// Which answers are those of this connection is not known: what was sent again first is most likely what was lost.
     fn sent_again(&mut self, i: usize, exact: Option<usize>) {
-        let why = format!("packet {} sends it again; which answers are to it, the capture does not show", self.name(self.sent[i].at));
+        let why = format!(
+            "packet {} sends it again; which answers are to it, the capture does not show",
+            self.name(self.sent[i].at)
+        );
         if let Some(lost) = exact {
             self.lose(lost, why);
         }
@@ -95,13 +98,17 @@ impl Walk<'_> {
         let sent = self.sent.partition_point(|sent| sent.at < said.at).min(i);
         let lost = self.sent[..sent].iter().rev().take(LEAP as usize).position(|sent| sent.psn == s.psn);
         if let Some(lost) = lost.map(|back| sent - 1 - back).filter(|_| is_loss) {
-            let why = format!("packet {} is a NAK for it, packet {} sends it again", self.name(said.at), self.name(s.at));
+            let why =
+                format!("packet {} is a NAK for it, packet {} sends it again", self.name(said.at), self.name(s.at));
             self.lose(lost, why);
         }
         match self.doubts.patience {
             Some(patience) if delay > patience => {
                 let again = self.name(s.at);
-                self.lose_answer(nak, format!("it was followed late, by packet {again}: the requester timed out instead"));
+                self.lose_answer(
+                    nak,
+                    format!("it was followed late, by packet {again}: the requester timed out instead"),
+                );
             }
             _ => self.delays.push(delay),
         }
@@ -123,7 +130,8 @@ impl Walk<'_> {
         self.timed_out(s.psn);
         if self.doubts.answers != Side::Behind {
             for n in beyond.iter().copied() {
-                let why = format!("packet {} is sent again all the same: the requester did not get it", self.name(s.at));
+                let why =
+                    format!("packet {} is sent again all the same: the requester did not get it", self.name(s.at));
                 self.lose_answer(n, why);
             }
         }
@@ -142,7 +150,8 @@ impl Walk<'_> {
     fn data_was_missing(&mut self, i: usize, covering: usize, data: Option<usize>) {
         let s = self.sent[i];
         let since = self.sent[covering].at;
-        let later: Vec<usize> = self.recent(since).filter(|&n| self.said[n].covers() >= s.psn && self.said[n].psn > s.psn).collect();
+        let later: Vec<usize> =
+            self.recent(since).filter(|&n| self.said[n].covers() >= s.psn && self.said[n].psn > s.psn).collect();
         let first_later = later.last().map(|&n| self.said[n]);
         let again = self.name(s.at);
         // What came behind a later one was late, and what came before an earlier one was too early: not lost.
@@ -247,7 +256,10 @@ impl Walk<'_> {
         let (mut psn, mut ended) = (last.psn + last.most, whole);
         let from = psn;
         while let Some(&(opcode, span)) = self.opcodes.get(&psn).filter(|_| psn <= newest || !ended) {
-            let why = format!("the sender did not come as far before packet {}: lost before the capture point", self.name(again));
+            let why = format!(
+                "the sender did not come as far before packet {}: lost before the capture point",
+                self.name(again)
+            );
             self.lost_unseen(psn, again, why);
             ended = opcode.ends_message();
             psn += span;
@@ -275,7 +287,8 @@ impl Walk<'_> {
     fn ack_is_missing(&mut self, i: usize, newest: i64) {
         let Some(flow) = self.half.answers_flow else { return };
         let again = self.sent[i].at;
-        let what = What::Missing { before: again, flow, psn: self.wrapped(newest), opcode: Some(Opcode::RC_ACKNOWLEDGE) };
+        let what =
+            What::Missing { before: again, flow, psn: self.wrapped(newest), opcode: Some(Opcode::RC_ACKNOWLEDGE) };
         let why = format!(
             "packet {} sends again what the responder had already: its acknowledgement was lost before the capture point",
             self.name(again)
