@@ -166,6 +166,7 @@ impl Model {
     fn release_send(&mut self, queue: ObjectId, send: &Send) {
         self.release_buffers(&send.buffers, send.ticket, send.op.writes_locally(), false);
         if send.is_signaled
+            && send.is_taken
             && let Some(queue) = self.queues.get_mut(&queue)
         {
             queue.signaled = queue.signaled.saturating_sub(1);

@@ -20,6 +20,8 @@ pub(crate) struct Send {
     pub(crate) wr_id: u64,
     pub(crate) op: SendOp,
     pub(crate) is_signaled: bool,
+    /// Whether the verb has taken it. One that completes before that is known stays untaken.
+    pub(crate) is_taken: bool,
     pub(crate) buffers: Vec<Buffer>,
     /// The checksum of its data when it was posted.
     pub(crate) sum: Option<u64>,

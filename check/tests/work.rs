@@ -140,9 +140,9 @@ fn elements_are_held_to_their_regions() {
         (Sge { lkey: 6, ..sge(0, 8) }, false, Some(Kind::SgeOtherDomain)),
     ] {
         match is_receive {
-            true => world.receive(QP, 1, &[element]),
+            true => drop(world.receive(QP, 1, &[element])),
             false => world.post(QP, send(&[element])),
-        };
+        }
         assert_eq!(world.found(), Vec::from_iter(found), "{element:?}");
     }
     world.post(QP, remote(SendOp::Read, &[Sge { lkey: 5, ..sge(0, 8) }], 0));
@@ -206,15 +206,13 @@ fn a_queue_that_is_full_of_unsignaled_work_is_found() {
     for _ in 0..8 {
         world.post(QP, quiet());
     }
-    let refused = world.post(QP, quiet());
-    world.refuse(QP, refused, Refusal::Full);
+    world.refuse(QP, quiet(), Refusal::Full);
     assert_eq!(world.found(), [Kind::SendQueueStuck]);
     let mut right = World::new();
     for wr_id in 0..8 {
         right.post(QP, SendWork { is_signaled: wr_id == 3, ..send(&[]) });
     }
-    let refused = right.post(QP, quiet());
-    right.refuse(QP, refused, Refusal::Full);
+    right.refuse(QP, quiet(), Refusal::Full);
     assert_eq!(right.found(), [], "the fourth has a completion");
 }
 
@@ -236,10 +234,30 @@ fn more_sends_than_the_queue_holds_are_found_though_softnic_takes_them() {
 }
 
 #[test]
+fn a_program_that_posts_until_it_is_refused_is_right() {
+    let mut world = World::new();
+    for wr_id in 0..64 {
+        world.post(QP, SendWork { wr_id, is_signaled: wr_id == 3, ..send(&[]) });
+    }
+    world.refuse(QP, send(&[]), Refusal::Full);
+    assert_eq!(world.found(), []);
+}
+
+#[test]
+fn what_a_read_brings_to_a_fenced_send_is_no_change() {
+    let mut world = World::new();
+    world.post(QP, SendWork { wr_id: 1, ..remote(SendOp::Read, &[sge(0, 64)], 0x5000) });
+    world.post(QP, SendWork { wr_id: 2, is_fenced: true, ..send(&[sge(0, 64)]) });
+    world.write(5);
+    world.complete(17, 1, Outcome::Success);
+    world.complete(17, 2, Outcome::Success);
+    assert_eq!(world.found(), []);
+}
+
+#[test]
 fn a_post_in_a_state_that_takes_none_is_found() {
     let mut world = World::new();
-    let refused = world.post(QP, send(&[sge(0, 8)]));
-    world.refuse(QP, refused, Refusal::State(QpState::Init));
+    world.refuse(QP, send(&[sge(0, 8)]), Refusal::State(QpState::Init));
     let finding = world.one();
     assert!(finding.kind == Kind::PostInWrongState && finding.message.contains("INIT"), "{finding:?}");
     let tickets = world.receive(QP, 5, &[sge(0, 8)]);
@@ -393,8 +411,7 @@ fn what_the_model_was_not_told_of_is_not_judged() {
     world.receive(stranger, 1, &[Sge { lkey: 1, ..sge(0, 8) }]);
     world.complete(999, 1, Outcome::Success);
     let unknown = Completed { qp_number: 17, wr_id: 1234, outcome: Outcome::Success, is_receive: false };
-    let place = world.place();
-    world.model.completed(CQ, &unknown, &world.memory, &place);
+    world.model.completed(CQ, &unknown, &world.memory);
     world.modify(stranger, QpState::Rts);
     world.destroy(ObjectKind::QueuePair, stranger);
     assert_eq!(world.found(), []);

@@ -51,14 +51,21 @@ static CHECKER: PerProcess<Checker> = PerProcess::new();
 
 /// Tells the model of a call of this thread, and writes what it finds.
 fn tell(call: impl FnOnce(&mut Model, &Place)) {
+    if is_wanted() {
+        let place = stack::here();
+        tell_of(|model| call(model, &place));
+    }
+}
+
+/// The same of a call whose place does not matter, or is known.
+fn tell_of(call: impl FnOnce(&mut Model)) {
     if !is_wanted() {
         return;
     }
-    let place = stack::here();
     let checker = CHECKER.get();
     // A model that a panic left behind half changed is better than none.
     let mut model = checker.model.lock().unwrap_or_else(|p| p.into_inner());
-    call(&mut model, &place);
+    call(&mut model);
     checker.write(model);
 }
 

@@ -2,7 +2,7 @@
 
 use super::{About, Model};
 use crate::calls::{Completed, ObjectId, ObjectKind, Outcome, QpState, QpType, ReceiveQueue};
-use crate::finding::{Kind, Place, Severity};
+use crate::finding::{Kind, Severity};
 use crate::memory::{Memory, digest};
 use crate::queue_pair::{Send, end_receive};
 
@@ -15,13 +15,7 @@ impl Model {
     }
 
     /// The program has a completion.
-    pub fn completed(
-        &mut self,
-        queue: ObjectId,
-        completion: &Completed,
-        memory: &(impl Memory + ?Sized),
-        place: &Place,
-    ) {
+    pub fn completed(&mut self, queue: ObjectId, completion: &Completed, memory: &(impl Memory + ?Sized)) {
         self.polled(queue);
         let Some(&id) = self.by_queue.get(&(queue, completion.qp_number)) else { return };
         let Some(pair) = self.pairs.get_mut(&id) else { return };
@@ -43,7 +37,7 @@ impl Model {
                 self.check_unchanged(id, send, memory);
             }
             if let Some(failed) = sends.last().filter(|_| completion.outcome == Outcome::RemoteAccess) {
-                self.explain_remote_access(id, failed, place);
+                self.explain_remote_access(id, failed);
             }
             sends.iter().for_each(|send| self.release_send(queue, send));
         }
@@ -85,7 +79,7 @@ impl Model {
     }
 
     /// The peer refused a key: it may be of a region of this process that is gone.
-    fn explain_remote_access(&mut self, id: ObjectId, send: &Send, _polled: &Place) {
+    fn explain_remote_access(&mut self, id: ObjectId, send: &Send) {
         let Some((address, rkey)) = send.remote else { return };
         let (Some(gone), Some(pair)) = (self.regions.gone_by_rkey(rkey, address), self.pairs.get(&id)) else { return };
         let message = format!(

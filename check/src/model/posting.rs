@@ -47,7 +47,9 @@ impl Model {
         };
         self.check_results(qp, work, &buffers, place);
         let is_source = matches!(work.op, SendOp::Send | SendOp::Write);
-        let sum = match is_source && !buffers.is_empty() {
+        // What a READ before it brings, with a fence, is no change of the program's.
+        let awaits = buffers.iter().any(|buffer| self.result_spans.overlapping(buffer.span).is_some());
+        let sum = match is_source && !awaits && !buffers.is_empty() {
             true => digest(memory, buffers.iter().map(|buffer| buffer.span)),
             false => None,
         };
@@ -59,12 +61,12 @@ impl Model {
         let takes_receive = work.op == SendOp::Send;
         pair.messages += u64::from(takes_receive);
         let is_signaled = work.is_signaled || pair.attributes.signals_all;
-        let queue = pair.attributes.send_cq;
         pair.sends.push_back(Send {
             ticket,
             wr_id: work.wr_id,
             op: work.op,
             is_signaled,
+            is_taken: false,
             buffers,
             sum,
             others_write,
@@ -72,19 +74,51 @@ impl Model {
             place: place.clone(),
             message: takes_receive.then_some(pair.messages),
         });
-        if is_signaled {
-            self.count_signaled(qp, queue, work.wr_id, place);
+    }
+
+    /// The verb took all sends of a call.
+    pub fn sends_taken(&mut self, qp: ObjectId, tickets: Tickets) {
+        self.take_sends(qp, tickets, tickets.count);
+    }
+
+    /// The verb took the first `done` sends of a call.
+    fn take_sends(&mut self, qp: ObjectId, tickets: Tickets, done: u64) {
+        let taken = tickets.first..tickets.first + done.min(tickets.count);
+        let Some(pair) = self.pairs.get_mut(&qp) else { return };
+        let queue = pair.attributes.send_cq;
+        let mut signaled = Vec::new();
+        // The newest are the last.
+        for send in pair.sends.iter_mut().rev() {
+            if send.ticket < taken.start {
+                break;
+            }
+            if taken.contains(&send.ticket) {
+                send.is_taken = true;
+                if send.is_signaled {
+                    signaled.push((send.wr_id, send.place.clone()));
+                }
+            }
         }
-        self.check_room(qp, work.wr_id, place);
+        for (wr_id, place) in signaled.into_iter().rev() {
+            self.count_signaled(qp, queue, wr_id, &place);
+        }
+        self.check_room(qp);
     }
 
     /// Whether there is more outstanding than the queue holds. softnic has room again when work is done, others when that was polled.
-    fn check_room(&mut self, qp: ObjectId, wr_id: u64, place: &Place) {
+    fn check_room(&mut self, qp: ObjectId) {
         let Some(pair) = self.pairs.get(&qp) else { return };
-        let (outstanding, capacity) = (pair.sends.len(), pair.attributes.capacity.sends as usize);
-        if capacity == 0 || outstanding <= capacity {
+        let capacity = pair.attributes.capacity.sends as usize;
+        if capacity == 0 || pair.sends.len() <= capacity {
             return;
         }
+        // Those of other threads may be refused yet.
+        let outstanding = pair.sends.iter().filter(|send| send.is_taken).count();
+        let Some(last) = pair.sends.iter().rfind(|send| send.is_taken) else { return };
+        if outstanding <= capacity {
+            return;
+        }
+        let (wr_id, place) = (last.wr_id, &last.place.clone());
         if self.was_told(Kind::SendQueueStuck, place) || self.was_told(Kind::SendQueueOverrun, place) {
             // A program that never asks would fill the model, too.
             return if outstanding > 4 * capacity {
@@ -167,6 +201,7 @@ impl Model {
     /// The verb took the first `done` sends of a call and refused the next one; those behind it were not looked at.
     pub fn sends_refused(&mut self, qp: ObjectId, tickets: Tickets, done: u64, why: Refusal, place: &Place) {
         let refused = tickets.behind(done);
+        self.take_sends(qp, tickets, done);
         let Some(pair) = self.pairs.get_mut(&qp) else { return };
         let queue = pair.attributes.send_cq;
         let (gone, kept): (Vec<Send>, Vec<Send>) =

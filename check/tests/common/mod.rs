@@ -135,12 +135,18 @@ impl World {
         Place::new(&[0x40_0000 + self.sites, 0x41_0000])
     }
 
-    pub(crate) fn post(&mut self, qp: ObjectId, work: SendWork<'_>) -> Tickets {
+    pub(crate) fn post(&mut self, qp: ObjectId, work: SendWork<'_>) {
         let place = self.place();
-        self.post_at(qp, work, &place)
+        self.post_at(qp, work, &place);
     }
 
-    pub(crate) fn post_at(&mut self, qp: ObjectId, work: SendWork<'_>, place: &Place) -> Tickets {
+    pub(crate) fn post_at(&mut self, qp: ObjectId, work: SendWork<'_>, place: &Place) {
+        let tickets = self.posting(qp, work, place);
+        self.model.sends_taken(qp, tickets);
+    }
+
+    /// A verb that does not take it follows.
+    pub(crate) fn posting(&mut self, qp: ObjectId, work: SendWork<'_>, place: &Place) -> Tickets {
         let mut tickets = Tickets::default();
         self.model.send_posted(qp, &work, &self.memory, place, &mut tickets);
         tickets
@@ -153,8 +159,9 @@ impl World {
         tickets
     }
 
-    pub(crate) fn refuse(&mut self, qp: ObjectId, tickets: Tickets, why: Refusal) {
+    pub(crate) fn refuse(&mut self, qp: ObjectId, work: SendWork<'_>, why: Refusal) {
         let place = self.place();
+        let tickets = self.posting(qp, work, &place);
         self.model.sends_refused(qp, tickets, 0, why, &place);
     }
 
@@ -167,8 +174,7 @@ impl World {
     }
 
     fn completion(&mut self, completion: Completed) {
-        let place = self.place();
-        self.model.completed(CQ, &completion, &self.memory, &place);
+        self.model.completed(CQ, &completion, &self.memory);
     }
 
     /// The program writes a byte of the region.

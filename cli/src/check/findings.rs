@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use softnic_check::{Kind, Severity};
 
-use super::symbols::{Source, Symbols};
+use super::symbols::{Call, Source, Symbols};
 use crate::plain::plain;
 
 /// A call in a stack.
@@ -77,27 +77,17 @@ impl Findings {
     /// Finds names for addresses.
     fn name(&mut self, symbols: &mut Symbols) {
         let mut addresses: BTreeMap<PathBuf, BTreeSet<u64>> = BTreeMap::new();
-        for frame in self.all.iter_mut().flat_map(Finding::frames_mut) {
+        for frame in self.all.iter().flat_map(Finding::frames) {
             if let (Some(module), Some(offset)) = (&frame.module, frame.offset) {
                 addresses.entry(module.clone()).or_default().insert(offset);
             }
         }
         symbols.prepare(&addresses);
-        for finding in &mut self.all {
-            for frame in finding.frames_mut() {
-                if let (Some(module), Some(offset)) = (&frame.module, frame.offset) {
-                    frame.function = symbols.function(module, offset).map(|f| plain(&f)).or(frame.function.take());
-                    frame.source = symbols.source(module, offset);
-                }
-            }
-            for stack in [&mut finding.stack, &mut finding.made]
-                .into_iter()
-                .chain(finding.related.iter_mut().map(|(_, stack)| stack))
-            {
-                // What lies below main is the C library's.
-                if let Some(main) = stack.iter().position(|frame| frame.function.as_deref() == Some("main")) {
-                    stack.truncate(main + 1);
-                }
+        for stack in self.all.iter_mut().flat_map(Finding::stacks_mut) {
+            *stack = std::mem::take(stack).into_iter().flat_map(|frame| frame.named(symbols)).collect();
+            // What lies below main is the C library's.
+            if let Some(main) = stack.iter().position(|frame| frame.function.as_deref() == Some("main")) {
+                stack.truncate(main + 1);
             }
         }
     }
@@ -148,10 +138,24 @@ fn frames_json(frames: &[Frame]) -> Value {
     frames.iter().map(frame).collect()
 }
 
+impl Frame {
+    /// The calls at its address, with their names.
+    fn named(self, symbols: &mut Symbols) -> Vec<Frame> {
+        let (Some(module), Some(offset)) = (&self.module, self.offset) else { return vec![self] };
+        let calls = symbols.calls(module, offset);
+        let named = calls.into_iter().map(|Call { function, source }| {
+            let function = function.map(|name| plain(&name)).or_else(|| self.function.clone());
+            let source = source.map(|Source { file, line }| Source { file: plain(&file), line });
+            Frame { function, source, ..self.clone() }
+        });
+        named.collect()
+    }
+}
+
 impl Finding {
-    fn frames_mut(&mut self) -> impl Iterator<Item = &mut Frame> {
-        let related = self.related.iter_mut().flat_map(|(_, stack)| stack);
-        self.stack.iter_mut().chain(&mut self.made).chain(related)
+    fn stacks_mut(&mut self) -> impl Iterator<Item = &mut Vec<Frame>> {
+        let related = self.related.iter_mut().map(|(_, stack)| stack);
+        [&mut self.stack, &mut self.made].into_iter().chain(related)
     }
 
     /// All calls that it has to do with.

@@ -6,7 +6,7 @@ use softnic_check::{
 };
 use softnic_runtime::api::QpKind;
 
-use super::{id_of, state_of, tell};
+use super::{id_of, state_of, tell, tell_of};
 use crate::abi::*;
 use crate::objects::completion_queue::Cq;
 use crate::objects::domain::Pd;
@@ -33,7 +33,7 @@ pub(crate) fn going<T>(kind: ObjectKind, object: *const T) {
 
 /// It did, or did not.
 pub(crate) fn went<T>(kind: ObjectKind, object: *const T, result: c_int) {
-    tell(|model, _| match result {
+    tell_of(|model| match result {
         0 => model.gone(kind, id_of(object)),
         _ => model.stays(kind, id_of(object)),
     });
@@ -87,7 +87,7 @@ pub(crate) fn reregistered(mr: Pointer<Mr>, flags: c_int, access: c_uint, result
         return;
     }
     let id = id_of(mr.as_ptr());
-    tell(|model, _| {
+    tell_of(|model| {
         let Some((iova, rights)) = model.region(id).map(|region| (region.iova, region.access)) else { return };
         let rights = if flags & IBV_REREG_MR_CHANGE_ACCESS != 0 { access_of(access) } else { rights };
         let struct_of: *const ibv_mr = mr.as_ptr().cast();
@@ -112,7 +112,7 @@ pub(crate) fn created_cq(cq: *mut ibv_cq) {
 /// It has another size.
 pub(crate) fn resized_cq(cq: Pointer<Cq>, cqe: c_int, result: c_int) {
     if result == 0 {
-        tell(|model, _| model.completion_queue_resized(id_of(cq.as_ptr()), capacity_of(cqe)));
+        tell_of(|model| model.completion_queue_resized(id_of(cq.as_ptr()), capacity_of(cqe)));
     }
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn destroying_srq(srq: *const Srq) {
 /// It went, or not.
 pub(crate) fn destroyed_srq(srq: *const Srq, result: c_int) {
     if result == 0 {
-        tell(|model, _| model.shared_receive_going(id_of(srq)));
+        tell_of(|model| model.shared_receive_going(id_of(srq)));
     }
     went(ObjectKind::SharedReceive, srq, result);
 }
@@ -227,26 +227,26 @@ fn subject_of(event: &ibv_async_event) -> Option<(ObjectKind, ObjectId)> {
 /// The program has an asynchronous event.
 pub(crate) fn got_async_event(event: &ibv_async_event, result: c_int) {
     if let Some((kind, id)) = subject_of(event).filter(|_| result == 0) {
-        tell(|model, _| model.event_taken(kind, id));
+        tell_of(|model| model.event_taken(kind, id));
     }
 }
 
 /// It acknowledges it.
 pub(crate) fn acknowledging_async_event(event: &ibv_async_event) {
     if let Some((kind, id)) = subject_of(event) {
-        tell(|model, _| model.events_acknowledged(kind, id, 1));
+        tell_of(|model| model.events_acknowledged(kind, id, 1));
     }
 }
 
 /// The program has an event of a completion queue.
 pub(crate) fn got_cq_event(cq: *const ibv_cq) {
     if !cq.is_null() {
-        tell(|model, _| model.event_taken(ObjectKind::CompletionQueue, id_of(cq)));
+        tell_of(|model| model.event_taken(ObjectKind::CompletionQueue, id_of(cq)));
     }
 }
 
 /// It acknowledges so many.
 pub(crate) fn acknowledged_cq_events(cq: &Cq, events: c_uint) {
     let id = id_of::<Cq>(cq);
-    tell(|model, _| model.events_acknowledged(ObjectKind::CompletionQueue, id, events.into()));
+    tell_of(|model| model.events_acknowledged(ObjectKind::CompletionQueue, id, events.into()));
 }

@@ -8,7 +8,7 @@ use softnic_check::{
 use softnic_runtime::api::{self, MAX_SGE};
 
 use super::memory::{Done, Posted};
-use super::{id_of, is_wanted, state_of, tell};
+use super::{id_of, is_wanted, state_of, tell, tell_of};
 use crate::abi::*;
 use crate::objects::building::{Building, Built, Source};
 use crate::objects::completion_queue::Cq;
@@ -126,9 +126,16 @@ pub(crate) fn posting_send(qp: &Qp, list: *const ibv_send_wr) {
 
 /// `ibv_post_send`, after.
 pub(crate) fn posted_send(qp: &Qp, list: *const ibv_send_wr, bad: *const ibv_send_wr, result: c_int) {
-    if result != 0 && is_wanted() {
-        refused_sends(qp, count_before(list, bad, |wr| wr.next), result);
+    match result {
+        0 => taken_sends(qp),
+        _ if is_wanted() => refused_sends(qp, count_before(list, bad, |wr| wr.next), result),
+        _ => {}
     }
+}
+
+fn taken_sends(qp: &Qp) {
+    let id = id_of::<Qp>(qp);
+    tell_of(|model| model.sends_taken(id, POSTING.take()));
 }
 
 fn refused_sends(qp: &Qp, done: u64, result: c_int) {
@@ -190,8 +197,10 @@ fn work_of<'a>(request: &Built, sges: &'a [Sge]) -> SendWork<'a> {
 
 /// `ibv_wr_complete`, after: all was posted, or nothing.
 pub(crate) fn posted_built(qp: &Qp, result: c_int) {
-    if result != 0 && is_wanted() {
-        refused_sends(qp, 0, result);
+    match result {
+        0 => taken_sends(qp),
+        _ if is_wanted() => refused_sends(qp, 0, result),
+        _ => {}
     }
 }
 
@@ -210,7 +219,11 @@ pub(crate) fn bound_mw(qp: &Qp, bind: &ibv_mw_bind, result: c_int) {
         remote: None,
     };
     let id = id_of::<Qp>(qp);
-    tell(|model, place| model.send_posted(id, &work, &Posted, place, &mut Tickets::default()));
+    tell(|model, place| {
+        let mut tickets = Tickets::default();
+        model.send_posted(id, &work, &Posted, place, &mut tickets);
+        model.sends_taken(id, tickets);
+    });
 }
 
 fn posting_receives(to: ReceiveQueue, of_shared: Option<(NicId, ObjectId)>, list: *const ibv_recv_wr) {
@@ -268,12 +281,12 @@ pub(crate) fn polled(cq: &Cq, completions: &[ibv_wc]) {
     let id = id_of::<Cq>(cq);
     if completions.is_empty() {
         if POLLED.replace(cq.base.cq.handle) != cq.base.cq.handle {
-            tell(|model, _| model.polled(id));
+            tell_of(|model| model.polled(id));
         }
         return;
     }
     let memory = Done::default();
-    tell(|model, place| {
+    tell_of(|model| {
         for completion in completions {
             let outcome = match completion.status {
                 0 => Outcome::Success,
@@ -287,7 +300,7 @@ pub(crate) fn polled(cq: &Cq, completions: &[ibv_wc]) {
                 outcome,
                 is_receive: completion.opcode & 1 << 7 != 0,
             };
-            model.completed(id, &completed, &memory, place);
+            model.completed(id, &completed, &memory);
         }
     });
 }
