@@ -7,6 +7,7 @@ use softnic_wire::{bth, icrc};
 
 use crate::analysis::Analysis;
 use crate::decode::{Decoder, Dissection, IcrcVerdict};
+use crate::faults::{Header, MOST_EVENTS, Observer, Options};
 use crate::link::Payload;
 use crate::sack::{self, Sack};
 use crate::summary::Summary;
@@ -21,6 +22,7 @@ pub fn fuzz_reader(data: &[u8]) {
 fn read_all(source: impl Read) -> (Vec<(u64, Timestamp, usize, u32)>, String) {
     let (mut frames, mut decoder, mut summary) = (Vec::new(), Decoder::default(), Summary::default());
     let mut analysis = Analysis::default();
+    let mut faults = Observer::new(Options { most: MOST_EVENTS, ..Options::default() });
     let mut reader = match Reader::new(source) {
         Ok(reader) => reader,
         Err(e) => return (frames, e.to_string()),
@@ -28,12 +30,13 @@ fn read_all(source: impl Read) -> (Vec<(u64, Timestamp, usize, u32)>, String) {
     loop {
         match reader.next_frame() {
             Ok(Some(f)) => {
-                look(&f, &mut decoder, &mut summary, &mut analysis);
+                look(&f, &mut decoder, &mut summary, &mut analysis, &mut faults);
                 frames.push((f.number, f.time, f.data.len(), f.original_len));
             }
             Ok(None) => {
                 assert_eq!(summary.frames, frames.len() as u64);
                 judge(&mut analysis, summary.frames);
+                write_faults(faults, &analysis);
                 assert!(summary.seconds() >= 0.0 && summary.bits_per_second() >= 0.0);
                 return (frames, String::new());
             }
@@ -45,8 +48,14 @@ fn read_all(source: impl Read) -> (Vec<(u64, Timestamp, usize, u32)>, String) {
     }
 }
 
-/// Decodes a frame as `softnic inspect` does.
-fn look(frame: &Frame<'_>, decoder: &mut Decoder, summary: &mut Summary, analysis: &mut Analysis) {
+/// Decodes a frame as `softnic inspect` and `softnic faults` do.
+fn look(
+    frame: &Frame<'_>,
+    decoder: &mut Decoder,
+    summary: &mut Summary,
+    analysis: &mut Analysis,
+    faults: &mut Observer,
+) {
     let decoded = match link::payload(frame.link, frame.data) {
         Ok(Payload::Ethernet(data)) => decoder.decode_ethernet(data),
         Ok(Payload::Network { ethertype, offset }) => decoder.decode_network(frame.data, ethertype, offset),
@@ -57,7 +66,8 @@ fn look(frame: &Frame<'_>, decoder: &mut Decoder, summary: &mut Summary, analysi
         Ok(d) => {
             check_packet(frame.data, &d);
             let order = summary.add(&d, frame.time.nanos(), frame.original_len);
-            analysis.add(frame.number, frame.time, &d, order);
+            let event = analysis.add(frame.number, frame.time, &d, order);
+            faults.add(frame.number, frame.time, frame.data, &d, event);
         }
         Err(e) => summary.add_other(&e),
     }
@@ -73,6 +83,14 @@ fn judge(analysis: &mut Analysis, frames: u64) {
         let _ = format!("{} {} {}", v.finding, v.packets, v.finding.advice());
         assert!(v.packets.count() > 0 && v.packets.count() <= 2 * frames + 2, "{v:?}");
     }
+}
+
+/// Writes the faults of a capture as a script.
+fn write_faults(faults: Observer, analysis: &Analysis) {
+    let report = faults.finish(analysis);
+    assert!(report.events.len() <= MOST_EVENTS);
+    let mut script = String::new();
+    report.write_script(&Header::default(), &mut script).expect("a string takes everything");
 }
 
 /// Does everything that is done with a decoded packet; panics where it contradicts the bytes.

@@ -1,11 +1,11 @@
 //! A capture becomes a script, and the script plays what the capture shows: the second capture is the first one again.
 
 use softnic_fault_injector::{Script, Spec};
+use softnic_pcaps::Reader;
 use softnic_pcaps::analysis::Analysis;
 use softnic_pcaps::decode::Decoder;
 use softnic_pcaps::faults::{At, Header, Observer, Options as Search, Report as Found};
 use softnic_pcaps::summary::Summary;
-use softnic_pcaps::{PacketNumber, Reader};
 use softnic_sim::topology::{Capture, Hooks, Topology};
 use softnic_sim::{Op, Options, Report, run};
 use softnic_wire::PathMtu;
@@ -75,10 +75,6 @@ fn played(options: &Options, found: &Found) -> Options {
     with(options, Spec { script, ..Spec::default() })
 }
 
-fn show(packets: &[Packet]) -> Vec<String> {
-    packets.iter().map(|(src, opcode, psn, ext)| format!("{src} {opcode} {psn} {ext}")).collect()
-}
-
 fn options(op: Op, seed: u64) -> Options {
     Options {
         op,
@@ -92,104 +88,51 @@ fn options(op: Op, seed: u64) -> Options {
     }
 }
 
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=8;
+
 #[test]
-fn explore() {
-    for (op, name) in [(Op::Write, "write"), (Op::Send, "send"), (Op::Read, "read")] {
-        for spec in ["ab.loss=0.03", "ba.loss=0.03", "loss=0.03", "ab.loss=0.1", "loss=0.1"] {
+fn losses_in_captures_of_what_both_ends_send_are_found_whether_or_not_the_place_is_told() {
+    for op in [Op::Write, Op::Send, Op::Read] {
+        for spec in ["ab.loss=0.03", "ba.loss=0.03"] {
             for at in [None, Some(At::Senders)] {
-                let (mut same, mut wrong) = (0, Vec::new());
-                for seed in 1..=60 {
+                for seed in SEEDS {
                     let o = options(op, seed);
                     let (_, first, found) = capture(&with(&o, spec.parse().unwrap()), at);
-                    let (_, second, _) = capture(&played(&o, &found), at);
-                    if first == second { same += 1 } else { wrong.push(seed) }
+                    let (_, second, again) = capture(&played(&o, &found), at);
+                    assert_eq!(first, second, "{op:?}, {spec}, {at:?}, seed {seed}: {}", again.counts());
                 }
-                println!("{name} {spec} {at:?}: {same} of 60; wrong {wrong:?}");
             }
         }
     }
-    let _ = (show(&[]), PacketNumber(1));
+}
+
+/// At the place where the capture was taken, the program's own losses are before it or behind it, which what is sent again tells. One of these
+/// runs in eight may be played in another way: where a loss shows in nothing that came before the next one, any of several explanations fits.
+#[test]
+fn faults_between_two_switches_are_found_in_captures_at_either_host() {
+    let requests = [("ab.loss=0.03", true, true), ("ab.dup=0.05", false, true), ("ab.corrupt=0.03", true, true)];
+    let answers = [("ba.loss=0.03", false, true), ("ba.dup=0.05", false, true), ("ba.corrupt=0.03", true, true)];
+    let mut faults = 0;
+    for op in ["write", "send", "read", "atomic"] {
+        // A place that sees too little is left out: a copy that is made behind it, an answer that is lost before it and repaired by a later one.
+        for (spec, at_requester, at_responder) in requests.into_iter().chain(answers) {
+            for place in [("h0-s0", at_requester), ("h1-s1", at_responder)].iter().filter(|(_, sees)| *sees) {
+                let mut other = Vec::new();
+                for seed in SEEDS {
+                    let (first, found) = capture_at(op, place.0, seed, &spec.parse().unwrap(), None);
+                    let (second, _) = capture_at(op, place.0, seed, &script_of(&found), None);
+                    faults += found.events.len();
+                    if first != second {
+                        other.push(seed);
+                    }
+                }
+                assert!(other.len() <= 1, "{op}, {spec}, seen at {}: played otherwise with seeds {other:?}", place.0);
+            }
+        }
+    }
+    assert!(faults > 100, "only {faults} faults were found in all");
 }
 
 fn script_of(found: &Found) -> Spec {
     played(&Options::default(), found).faults
-}
-
-#[test]
-fn explore_places() {
-    let var = |name: &str| std::env::var(name).unwrap_or_default();
-    let show_seed: u64 = var("SEED").parse().unwrap_or(0);
-    for op in ["write", "send", "read", "atomic"] {
-        for spec in [
-            "ab.loss=0.03",
-            "ba.loss=0.03",
-            "loss=0.02",
-            "ab.dup=0.05",
-            "ba.dup=0.05",
-            "ab.reorder=0.01:2",
-            "ba.reorder=0.02:2",
-            "ab.corrupt=0.03",
-            "ba.corrupt=0.03",
-        ] {
-            for place in ["h0-s0", "h1-s1"] {
-                if show_seed > 0 && (op != var("OP") || spec != var("SPEC") || place != var("PLACE")) {
-                    continue;
-                }
-                let seeds = if show_seed > 0 { show_seed..=show_seed } else { 1..=60 };
-                let (mut same, mut wrong, mut none) = (0, Vec::new(), 0);
-                for seed in seeds {
-                    let (first, found) = capture_at(op, place, seed, &spec.parse().unwrap(), None);
-                    let (second, _) = capture_at(op, place, seed, &script_of(&found), None);
-                    if found.events.is_empty() {
-                        none += 1
-                    }
-                    if first == second {
-                        same += 1
-                    } else {
-                        wrong.push(seed)
-                    }
-                    if show_seed > 0 {
-                        let mut text = String::new();
-                        found.write_script(&Header::default(), &mut text).unwrap();
-                        println!("{text}");
-                        for (i, line) in show(&first).iter().enumerate() {
-                            println!("{} {line}", i + 1);
-                        }
-                        println!("=== second");
-                        let same = first.iter().zip(&second).take_while(|(a, b)| a == b).count();
-                        for (i, line) in show(&second).iter().enumerate().skip(same.saturating_sub(3)) {
-                            println!("{} {line}", i + 1);
-                        }
-                    }
-                }
-                println!("{op} {spec} {place}: {same} of 60 ({none} none); wrong {wrong:?}");
-            }
-        }
-    }
-}
-
-#[test]
-fn look() {
-    let var = |name: &str| std::env::var(name).unwrap_or_default();
-    let op = match var("OP").as_str() {
-        "read" => Op::Read,
-        "send" => Op::Send,
-        "atomic" => Op::Atomic,
-        _ => Op::Write,
-    };
-    let o = options(op, var("SEED").parse().unwrap());
-    let (_, first, found) = capture(&with(&o, var("SPEC").parse().unwrap()), None);
-    let (_, second, again) = capture(&played(&o, &found), None);
-    let mut text = String::new();
-    found.write_script(&Header::default(), &mut text).unwrap();
-    println!("{text}");
-    for (i, line) in show(&first).iter().enumerate() {
-        println!("{} {line}", i + 1);
-    }
-    println!("=== second");
-    let same = first.iter().zip(&second).take_while(|(a, b)| a == b).count();
-    for (i, line) in show(&second).iter().enumerate().skip(same.saturating_sub(3)) {
-        println!("{} {line}", i + 1);
-    }
-    println!("{}", again.counts());
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::doubts::{Of, Side};
 use super::half::{Half, Sent, unwrap, wrapped};
 use super::record::{Found, Record, What};
-use super::requests::{COPY, LEAP, MOST_BEHIND};
+use super::requests::{COPY, LEAP, MOST_BEHIND, MOST_MISSING};
 use crate::PacketNumber;
 
 /// What is found of the answers of a half.
@@ -69,7 +69,7 @@ pub(super) fn follow(records: &[Record], half: &Half, doubts: &Of) -> Vec<Found>
                         .map(|(_, read)| read)
                         .filter(of)
                         .max_by_key(|read| read.at);
-                    if let Some(read) = read {
+                    if let Some(read) = read.filter(|_| gaps.len() < MOST_MISSING) {
                         missing.insert(psn, (i, gaps.len()));
                         gaps.push(Gap { before: s.at, psn, read: *read, came: false });
                     }

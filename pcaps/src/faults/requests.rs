@@ -19,6 +19,8 @@ pub(super) const COPY: i64 = 25_000;
 const COPY_WITHIN: usize = 4;
 /// A PSN that leaps farther belongs to another connection of the same queue pair.
 pub(super) const LEAP: i64 = 1 << 16;
+/// PSNs that are missing, and remembered: as many as a script can name. Each packet of a capture that lies may leave out [`LEAP`] of them.
+pub(super) const MOST_MISSING: usize = super::MOST_EVENTS;
 /// Packets that pass one that is late, at most: what a script can say.
 pub(super) const MOST_BEHIND: usize = 1000;
 /// Transmissions of one request after which it was given up, if nothing follows.
@@ -180,7 +182,7 @@ impl<'a> Walk<'a> {
             return;
         }
         let mut psn = from;
-        while psn < to {
+        while psn < to && self.gaps.len() < MOST_MISSING {
             self.missing.insert(psn, self.gaps.len());
             self.gaps.push(Gap { before: i, psn, came: false });
             psn += self.opcodes.get(&psn).map_or(1, |(_, span)| *span);

@@ -8,7 +8,7 @@ use super::Action;
 use super::doubts::{Of, Side};
 use super::half::Half;
 use super::record::{Found, Record, What};
-use super::requests::{COPY, LEAP};
+use super::requests::{COPY, LEAP, MOST_MISSING};
 use crate::PacketNumber;
 use crate::analysis::Says;
 
@@ -58,7 +58,8 @@ fn stream(records: &[Record], packets: &[usize], acks: &[usize], side: Side) -> 
             Some(n) if r.psn.is_after(n) => {
                 let gap = r.psn.forward_from(n.next());
                 if i64::from(gap) < LEAP {
-                    missing.extend((0..gap).map(|k| (n.next().add(k), at)));
+                    let room = MOST_MISSING.saturating_sub(missing.len());
+                    missing.extend((0..gap).take(room).map(|k| (n.next().add(k), at)));
                 }
                 newest = Some(r.psn);
             }

@@ -5,7 +5,7 @@ use softnic_wire::Opcode;
 use super::super::doubts::Side;
 use super::super::half::Sent;
 use super::super::record::{Found, What};
-use super::{Gap, LEAP, Walk};
+use super::{Gap, LEAP, MOST_MISSING, Walk};
 use crate::analysis::Says;
 
 impl Walk<'_> {
@@ -82,7 +82,7 @@ impl Walk<'_> {
     /// The beginning of a retransmission is missing.
     fn gap_again(&mut self, i: usize, from: i64, to: i64) {
         let mut psn = from;
-        while psn < to {
+        while psn < to && self.gaps.len() < MOST_MISSING {
             self.gaps.push(Gap { before: i, psn, came: false });
             psn += self.opcodes.get(&psn).map_or(1, |(_, span)| *span);
         }
@@ -198,7 +198,7 @@ impl Walk<'_> {
 
     /// Data that a request asks for was lost before the capture point.
     fn answer_is_missing(&mut self, before: usize, psn: i64, asked: Sent, again: usize) {
-        let Some(flow) = self.half.answers_flow else { return };
+        let Some(flow) = self.half.answers_flow.filter(|_| self.found.len() < MOST_MISSING) else { return };
         let opcode = asked.answered_by(self.records, psn);
         let why = format!("packet {} asks for it again: lost before the capture point", self.name(again));
         self.found.push(Found { what: What::Missing { before, flow, psn: self.wrapped(psn), opcode }, why });
