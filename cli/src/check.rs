@@ -30,9 +30,9 @@ const FAILED_BY_FINDINGS: u8 = 121;
 /// Run a verbs program on softnic, and find what it does wrong by the rules of verbs
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  softnic check -- ./my_test                                      # on softnic run's usual device
-  softnic check --dev mem -- ./my_test                            # softnic0 and softnic1, joined in memory
-  softnic check --severity warning --junit check.xml -- ./my_test # for CI: warnings fail, too
+  softnic check -- ./my_test                                       # on softnic run's usual device
+  softnic check --dev mem -- ./my_test                             # softnic0 and softnic1, joined in memory
+  softnic check --severity warning --junit check.xml -- ./my_test  # for CI: warnings fail, too
   softnic check --suppress check.supp -- ./my_test
 
 docs/check.md has all kinds of findings. They are told on stderr when the program has ended; with --json as the last line of stdout. A
