@@ -40,6 +40,19 @@ pub struct MemberSettings {
     pub replay: Arc<LossLog>,
 }
 
+impl MemberSettings {
+    /// What all ranks of a group must have alike, so that they compute the same budgets.
+    pub fn budgets(&self) -> String {
+        let TimeoutSettings { alpha, gamma, delta, margin, bound, most } = self.timeouts;
+        match self.fixed {
+            Some(budget) => format!(", budget {budget:?}"),
+            None => format!(
+                ", budgets by alpha {alpha}, gamma {gamma}, delta {delta:?}, margin {margin}, bound {bound}, at most {most:?}"
+            ),
+        }
+    }
+}
+
 impl Default for MemberSettings {
     fn default() -> MemberSettings {
         MemberSettings {

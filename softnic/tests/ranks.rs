@@ -124,12 +124,14 @@ fn a_rank_that_comes_late_is_waited_for() {
 #[test]
 fn ranks_that_disagree_on_size_type_or_number_say_so_in_a_line() {
     let usual = ["allreduce", "--size", "4K"];
-    let others: [(&[&str], &str); 3] = [
+    let others: [(&[&str], &str); 4] = [
         (&["allreduce", "--size", "8K"], "8192 bytes"),
         (&["allreduce", "--size", "4K", "--type", "f16"], "f16"),
         (&["allreduce", "--size", "4K", "--transport", "sr"], "over sr"),
+        (&["allreduce", "--size", "4K", "--transport", "xp", "--margin", "0.25"], "margin 0.25"),
     ];
     for (i, (other, word)) in others.into_iter().enumerate() {
+        let usual = [&usual[..], if word.contains("margin") { &["--transport", "xp"] } else { &[] }].concat();
         let (dev, list) = (network(&format!("differ{i}")), peers(2));
         for process in [local(&dev, &list, 0, &usual), local(&dev, &list, 1, other)].map(Rank::end) {
             let (well, out, err) = process;

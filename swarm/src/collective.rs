@@ -16,6 +16,7 @@ use softnic_collectives::losses::LossLog;
 use softnic_collectives::member::Outcome;
 use softnic_collectives::model::carried_out;
 use softnic_collectives::simulated::{Cluster, ClusterError};
+use softnic_collectives::uc::is_bounded;
 use softnic_fault_injector::random::Random;
 use softnic_sim::Time;
 use world::{GroupWorld, World};
@@ -258,7 +259,7 @@ impl<'w> Run<'w> {
         outcomes: &[Outcome],
         ended: &mut Ended,
     ) -> Result<(), String> {
-        let (call, bounded) = (self.call, self.world.transport.is_bounded() && !self.is_warm_up());
+        let (call, bounded) = (self.call, is_bounded(self.world.transport) && !self.is_warm_up());
         let what = || format!("group {}, round {}, {call}", self.number, self.round);
         let mut log = LossLog::default();
         outcomes.iter().flat_map(|outcome| &outcome.losses).for_each(|loss| log.add(loss.clone()));

@@ -23,7 +23,7 @@ use crate::run::{Options, Ranks, drive};
 use crate::uc::is_bounded;
 
 /// Looks at the device between two at the connections to the others.
-const LOOKS: u32 = 4096;
+const LOOKS: u64 = 4096;
 
 /// Where a rank is.
 #[derive(Debug, Clone)]
@@ -82,12 +82,13 @@ impl Rank {
         let exchanges = Exchanges::of(&[options.call], ranks, bounded)?;
         let context = Context::open(&process.device, &process.open).map_err(refused)?;
         let what = format!(
-            "{} over {}, {} times, stride {}, MTU {}",
+            "{} over {}, {} times, stride {}, MTU {}{}",
             options.call,
             options.transport,
             options.iterations,
             options.stride,
-            process.mtu.bytes()
+            process.mtu.bytes(),
+            if bounded { options.member.budgets() } else { String::new() }
         );
         let meeting = Meeting::gather(rank, &process.peers, &what, options.member.patience, go_on).map_err(refused)?;
         let config = EndpointConfig {
@@ -260,7 +261,7 @@ impl Ranks for Rank {
             false => self.member.start(call, &mut fabric),
         };
         started.map_err(|why| self.failed(why))?;
-        for look in 1u32.. {
+        for look in 1u64.. {
             let now = self.now();
             let mut fabric = VerbsFabric::new(&mut self.verbs, &mut self.end, now);
             let progress = self.member.advance(&mut fabric);

@@ -9,6 +9,7 @@ use softnic_collectives::endpoint::Noted;
 use softnic_collectives::member::Outcome;
 use softnic_collectives::plan::Plan;
 use softnic_collectives::timeouts::Budget;
+use softnic_collectives::uc::is_bounded;
 use softnic_wire::Instant;
 
 use super::world::GroupWorld;
@@ -130,7 +131,7 @@ impl Budgets {
             kind.warm_ups = took.collect();
             return Ok(0);
         }
-        if !self.world.transport.is_bounded() {
+        if !is_bounded(self.world.transport) {
             return Ok(0);
         }
         let Some(budget) = outcomes[0].budget else { return Err("there is no budget".into()) };

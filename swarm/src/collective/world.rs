@@ -6,6 +6,7 @@ use softnic_collectives::call::{Algorithm, Call, Element, Operation, Reduction};
 use softnic_collectives::member::MemberSettings;
 use softnic_collectives::simulated::GroupConfig;
 use softnic_collectives::timeouts::TimeoutSettings;
+use softnic_collectives::uc::is_bounded;
 use softnic_fault_injector::Spec;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::Transport;
@@ -130,7 +131,7 @@ impl GroupWorld {
         let mut order: Vec<usize> = (0..hosts).collect();
         (1..hosts).rev().for_each(|i| order.swap(i, r.below(i as u64 + 1) as usize));
         order.truncate(ranks);
-        let name = one_of(r, &["rc", "sr", "lowar", "xp", "xp", "xp:tail=2", "xp:linger=20us", "xp:spray=4"]);
+        let name = one_of(r, &["rc", "sr", "lowar", "xp", "xp", "xp:tail=2", "xp:linger=20us", "xp:spray=4", "uc"]);
         let transport: Transport = name.parse().unwrap_or(Transport::XP);
         let longest = one_of(r, &[300, 20_000, 200_000]);
         let wanted = 1 + r.below(3) as usize;
@@ -160,7 +161,7 @@ impl GroupWorld {
                 calls.push(call);
             }
         }
-        let bounded = transport.is_bounded();
+        let bounded = is_bounded(transport);
         let fixed = [None, None, Some(30), Some(400), Some(200_000)][r.below(5) as usize].map(Duration::from_micros);
         let timeouts = TimeoutSettings {
             alpha: one_of(r, &[0.2, 0.2, 0.5, 1.0]),

@@ -1,5 +1,7 @@
 //! `optinic-timeout`: budgets that follow what was needed (§3.1.2), and what they cost in bytes (§5.3.1).
 
+mod drawing;
+
 use std::time::Duration;
 
 use softnic_collectives::call::{Algorithm, Operation};
@@ -9,13 +11,13 @@ use softnic_sim::Transport;
 use softnic_sim::topology::{Background, Pattern, Place, Topology};
 
 use super::super::Setting;
-use super::super::outcome::{Beside, Bound, Figure, Figures, Goal, Outcome, Table, percent, shown};
+use super::super::outcome::{Beside, Bound, Goal, Outcome, Table, percent, shown};
 use super::super::stats::ratio;
 use super::grid::Sum;
 use super::network::{Net, Shape};
 use super::runner::{self, Case, Ran, Timeout};
 use super::{of_all_transports, paper};
-use crate::chart::{Axis, Chart, Kind, Panel, Point as Dot, Scale, Series};
+use drawing::{chart, figures};
 
 const MARGINS: [f64; 5] = [0.0, 0.1, 0.25, 0.5, 1.0];
 /// Fixed budgets, as parts of the loss-free mean.
@@ -424,81 +426,4 @@ fn notes(runs: &Runs, needed: Option<f64>) -> Vec<String> {
         notes.push(format!("With one rank's link at 10 Gbit/s AllReduces of 2 MB take {:.3} ms and T is {:.2} of that; {:.4} % are missing: in a ring all ranks wait for the slow one, so all report its time.", sum.mean, last / sum.mean, sum.missing * 100.0));
     }
     notes
-}
-
-fn figures(runs: &Runs) -> Figures {
-    let mut rows = Vec::new();
-    for (what, of) in runs {
-        let (margin, part, loss) = match *what {
-            What::Step(margin) => (Some(margin), None, 0.0),
-            What::Margin(margin, loss) => (Some(margin), None, loss),
-            What::Fixed(part, _) => (None, Some(part), 1e-3),
-            What::Rc => (None, None, 1e-3),
-            What::SlowRank | What::Needed => (Some(TimeoutSettings::default().margin), None, 0.0),
-        };
-        for (seed, run) in of {
-            for (i, time) in run.times.iter().enumerate() {
-                rows.push(vec![
-                    what.name().into(),
-                    Figure::from(margin),
-                    Figure::from(part),
-                    loss.into(),
-                    (*seed as f64).into(),
-                    (i as f64).into(),
-                    run.began[i].into(),
-                    (*time).into(),
-                    run.budgets.get(i).copied().into(),
-                    run.missing[i].into(),
-                ]);
-            }
-        }
-    }
-    let columns = vec![
-        "run",
-        "margin",
-        "part",
-        "loss",
-        "seed",
-        "collective",
-        "began_ms",
-        "time_ms",
-        "budget_ms",
-        "missing_fraction",
-    ];
-    Figures { columns, rows }
-}
-
-fn chart(runs: &Runs, needed: Option<f64>) -> Chart {
-    let mut series = Vec::new();
-    for (hue, margin) in [0.0, 0.5].into_iter().enumerate() {
-        let Some((_, run)) = of_what(runs, What::Step(margin)).first() else { continue };
-        let dots = |values: &[f64]| values.iter().enumerate().map(|(i, v)| Dot::exact(i as f64, *v)).collect();
-        series.push(Series::new(format!("T, margin {margin}"), Kind::Measured, hue, dots(&run.budgets)));
-        series.push(Series::new(format!("time, margin {margin}"), Kind::Theory, hue, dots(&run.times)));
-    }
-    let lost = |dots: Vec<(f64, f64)>| {
-        dots.into_iter().map(|(missing, time)| Dot::exact(missing * 100.0, time)).collect::<Vec<_>>()
-    };
-    let of_fixed = fixed(runs).into_iter().map(|(_, _, sum)| (sum.missing, sum.mean / needed.unwrap_or(1.0))).collect();
-    let tails = fixed(runs).into_iter().map(|(_, _, sum)| (sum.missing, sum.p99 / needed.unwrap_or(1.0))).collect();
-    Chart {
-        panels: vec![
-            Panel {
-                title: "Budgets, the load doubles".into(),
-                x: Axis::new("Collective", Scale::Linear),
-                y: Axis::new("T (ms)", Scale::Linear),
-                series,
-            },
-            Panel {
-                title: "Time against bytes lost, fixed budgets".into(),
-                x: Axis::new("Missing (%)", Scale::Linear),
-                y: Axis::new("Time / loss-free mean", Scale::Linear),
-                series: vec![
-                    Series::new("mean", Kind::Measured, 0, lost(of_fixed)),
-                    Series::new("99th percentile", Kind::Measured, 1, lost(tails)),
-                ],
-            },
-        ],
-        caption: "Left: the first seed; dashed, how long collectives took.".into(),
-    }
 }
