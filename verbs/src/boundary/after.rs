@@ -43,11 +43,10 @@ pub(crate) fn going<T>(kind: Kind, object: *mut T) {
     }
 }
 
-/// A queue pair is about to go, and its completions with it.
+/// A queue pair is about to go.
 pub(crate) fn going_qp(qp: Pointer<Qp>) {
-    if let (Some(state), Ok(qp)) = (faults(), qp.get()) {
+    if let Ok(qp) = qp.get() {
         going(Kind::Qp, (&raw const *qp).cast_mut());
-        state.each_held(|held| held.forget(qp.qpn()));
     }
 }
 
@@ -57,7 +56,12 @@ pub(crate) fn gone<T>(kind: Kind, object: *mut T, result: c_int) {
     match kind {
         _ if result != 0 => state.made().note(kind, object.addr(), true),
         Kind::Cq => state.forget_queue(object.addr()),
-        Kind::Qp | Kind::Srq => {}
+        // Its completions go with it.
+        Kind::Qp => {
+            let qpn = state.made().number_gone_from(object.addr());
+            forget_completions(qpn, 0);
+        }
+        Kind::Srq => {}
     }
 }
 
@@ -96,6 +100,14 @@ pub(crate) fn made_for(id: &Id) {
     all.add(Kind::Srq, srq.expose_provenance());
     drop(all);
     made_qp(qp);
+}
+
+/// The shared receive queue of an id goes, if it has one.
+pub(crate) fn unmaking_srq_of(id: &Id) {
+    if faults().is_some() {
+        // SAFETY: as in `made_for`.
+        going(Kind::Srq, unsafe { (*id.as_c()).srq });
+    }
 }
 
 /// What functions made for an id goes.
