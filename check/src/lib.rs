@@ -27,4 +27,4 @@ pub use calls::{
 };
 pub use finding::{Finding, Kind, Place, QueuePairName, Severity, Stack};
 pub use memory::Memory;
-pub use model::Model;
+pub use model::{Model, Wait};

@@ -25,14 +25,16 @@ through! {
         before observe::destroying_event_channel(channel);
     CmCreateId create_id(channel: Option<&Channel>, out: &mut *mut rdma_cm_id, context: *mut c_void, ps: c_int) -> c_int =
         id::create, minus_one, after |result| { after::has_id(made(result, out)); observe::created_id(made(result, out)) };
-    CmDestroyId destroy_id(id: *mut Id) -> c_int = id::destroy, minus_one, before observe::destroying_id(id);
+    CmDestroyId destroy_id(id: *mut Id) -> c_int = id::destroy, minus_one, before observe::destroying_id(id),
+        after |result| observe::destroyed_id(id, result);
     CmMigrateId migrate_id(id: &Id, channel: Option<&Channel>) -> c_int = id::migrate, minus_one,
         after |result| observe::stepped(id, "migrate_id", result);
     CmCreateEp create_ep(
         out: &mut *mut rdma_cm_id, found: &rdma_addrinfo, pd: *mut ibv_pd, init: Option<&mut ibv_qp_init_attr>
     ) -> c_int = endpoint::create, minus_one, after |result| { after::has_id(made(result, out)); observe::created_id(made(result, out)) };
     CmDestroyEp destroy_ep(id: &Id) = endpoint::destroy, never,
-        before { after::unmaking_for(id); observe::destroying_id((&raw const *id).cast_mut()) };
+        before { after::unmaking_for(id); after::unmaking_srq_of(id); observe::destroying_ep(id) },
+        after |_result| observe::destroyed_id((&raw const *id).cast_mut(), 0);
     CmGetDevices get_devices(count: *mut c_int) -> *mut *mut ibv_context = devices::get, null;
     CmSetOption set_option(id: &Id, level: c_int, name: c_int, value: *const c_void, len: usize) -> c_int =
         options::set, minus_one;
@@ -72,7 +74,8 @@ through! {
         after |result| { after::made_for(id); observe::created_srq_of(id, result) };
     CmCreateSrq create_srq_ex(id: &Id, init: &mut ibv_srq_init_attr_ex) -> c_int = srq::create_ex, minus_one,
         after |result| { after::made_for(id); observe::created_srq_of(id, result) };
-    CmDestroySrq destroy_srq(id: &Id) = srq::destroy, never, before observe::destroying_srq_of(id);
+    CmDestroySrq destroy_srq(id: &Id) = srq::destroy, never,
+        before { after::unmaking_srq_of(id); observe::destroying_srq_of(id) };
     CmInitQpAttr init_qp_attr(id: &Id, attr: &mut ibv_qp_attr, mask: &mut c_int) -> c_int = qp::init_attr, minus_one;
 
     CmJoinMulticast join_multicast(id: &Id, address: *const libc::sockaddr, context: *mut c_void) -> c_int =

@@ -97,8 +97,12 @@ pub(crate) fn deallocated_mw(mw: Pointer<Mw>, result: c_int) {
 }
 
 /// By `ibv_bind_mw`, which posts the work request.
-pub(crate) fn bound_mw(qp: &Qp, _mw: &ibv_mw, bind: &ibv_mw_bind, result: c_int) {
-    checking::bound_mw(qp, bind, result);
+pub(crate) fn binding_mw(qp: &Qp, bind: &ibv_mw_bind) {
+    checking::binding_mw(qp, bind);
+}
+
+pub(crate) fn bound_mw(qp: &Qp, result: c_int) {
+    checking::posted_built(qp, result);
 }
 
 // Channels and completion queues.
@@ -267,9 +271,20 @@ pub(crate) fn created_id(id: *mut rdma_cm_id) {
     checking::created_qp_of(id.cast());
 }
 
+/// By `rdma_destroy_id`, which leaves what else was made for the id.
 pub(crate) fn destroying_id(id: *mut Id) {
+    checking::going(ObjectKind::ConnectionId, id);
+}
+
+pub(crate) fn destroyed_id(id: *mut Id, result: c_int) {
+    checking::went(ObjectKind::ConnectionId, id, result);
+}
+
+/// By `rdma_destroy_ep`: with all that the id has.
+pub(crate) fn destroying_ep(id: &Id) {
     checking::destroying_qp_of(id);
-    checking::goes(ObjectKind::ConnectionId, id);
+    checking::destroying_srq_of(id);
+    checking::going(ObjectKind::ConnectionId, id);
 }
 
 /// By `rdma_create_qp`: the id has it now, and a request that `rdma_get_request` returns.
@@ -283,17 +298,27 @@ pub(crate) fn destroying_qp_of(id: &Id) {
     checking::destroying_qp_of(id);
 }
 
-pub(crate) fn created_srq_of(_id: &Id, _result: c_int) {}
+pub(crate) fn created_srq_of(id: &Id, result: c_int) {
+    if result == 0 {
+        checking::created_srq_of(id);
+    }
+}
 
-pub(crate) fn destroying_srq_of(_id: &Id) {}
+pub(crate) fn destroying_srq_of(id: &Id) {
+    checking::destroying_srq_of(id);
+}
 
 /// A step of a connection, by the name of the function without `rdma_`.
 pub(crate) fn stepped(_id: &Id, _function: &'static str, _result: c_int) {}
 
 /// `event` is NULL where there was none.
-pub(crate) fn got_cm_event(_event: *const CmEvent) {}
+pub(crate) fn got_cm_event(event: *const CmEvent) {
+    checking::got_cm_event(event);
+}
 
-pub(crate) fn acknowledging_cm_event(_event: *const CmEvent) {}
+pub(crate) fn acknowledging_cm_event(event: *const CmEvent) {
+    checking::acknowledging_cm_event(event);
+}
 
 /// The process ends, by exit(3) or the end of main.
 pub(crate) fn process_ends() {
