@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::calls::{CompletionQueue, ObjectId, ObjectKind, QueuePair, Region};
 use crate::finding::{Finding, Kind, Place, QueuePairName, Severity, Stack};
 use crate::hash::{NumberMap, NumberSet};
+use crate::memory::Scratch;
 use crate::queue_pair::{Buffer, Pair, Receive, Send};
 use crate::regions::{Known, Regions};
 use crate::spans::Spans;
@@ -33,6 +34,7 @@ pub struct Model {
     receive_spans: Spans,
     /// Memory that outstanding READs and atomics write.
     result_spans: Spans,
+    scratch: Scratch,
     tickets: u64,
     pairs_made: u32,
 }

@@ -3,7 +3,7 @@
 use super::{About, Model};
 use crate::calls::{Completed, ObjectId, ObjectKind, Outcome, QpState, QpType, ReceiveQueue};
 use crate::finding::{Kind, Severity};
-use crate::memory::{Memory, digest};
+use crate::memory::Memory;
 use crate::queue_pair::{Send, end_receive};
 
 impl Model {
@@ -58,7 +58,7 @@ impl Model {
         if send.buffers.iter().any(|buffer| self.regions.get(buffer.region).is_none()) {
             return;
         }
-        let now = digest(memory, send.buffers.iter().map(|buffer| buffer.span));
+        let now = self.scratch.digest(memory, send.buffers.iter().map(|buffer| buffer.span));
         let (Some(pair), true) = (self.pairs.get(&id), now.is_some_and(|now| now != before)) else { return };
         let bytes: u64 = send.buffers.iter().map(|buffer| buffer.span.1).sum();
         let address = send.buffers.first().map_or(0, |buffer| buffer.span.0);

@@ -3,7 +3,7 @@
 use super::{About, Model, Queue};
 use crate::calls::{ObjectId, QpType, ReceiveQueue, ReceiveWork, Refusal, SendOp, SendWork, Sge, Tickets};
 use crate::finding::{Kind, Place, Severity};
-use crate::memory::{Memory, digest};
+use crate::memory::Memory;
 use crate::queue_pair::{Buffer, Pair, Receive, Send};
 
 /// Bytes that every datagram brings before its own.
@@ -50,7 +50,7 @@ impl Model {
         // What a READ before it brings, with a fence, is no change of the program's.
         let awaits = buffers.iter().any(|buffer| self.result_spans.overlapping(buffer.span).is_some());
         let sum = match is_source && !awaits && !buffers.is_empty() {
-            true => digest(memory, buffers.iter().map(|buffer| buffer.span)),
+            true => self.scratch.digest(memory, buffers.iter().map(|buffer| buffer.span)),
             false => None,
         };
         let others_write = buffers.iter().any(|buffer| self.work_writes(buffer.span));

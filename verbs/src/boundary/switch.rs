@@ -35,7 +35,7 @@ fn decide() -> bool {
         open::TABLE.wrap(wrap_table);
         builder::TABLE.wrap(data::wrap_builder);
         poll::READERS.wrap(completions::wrap_readers);
-        exit::at(exit::Step::Boundary, end);
+        exit::at_last(end);
         // Whoever came before did the same.
         let _ = pending::HOLD.set(late::hold);
         exit::watch();

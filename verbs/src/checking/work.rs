@@ -283,7 +283,6 @@ pub(crate) fn polled(cq: &Cq, completions: &[ibv_wc]) {
         }
         return;
     }
-    let memory = Done::default();
     tell_of(|model| {
         for completion in completions {
             let outcome = match completion.status {
@@ -298,7 +297,7 @@ pub(crate) fn polled(cq: &Cq, completions: &[ibv_wc]) {
                 outcome,
                 is_receive: completion.opcode & 1 << 7 != 0,
             };
-            model.completed(id, &completed, &memory);
+            model.completed(id, &completed, &Done);
         }
     });
 }
