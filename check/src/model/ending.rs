@@ -139,14 +139,15 @@ impl Model {
         }
         for (kind, count, made, verb) in unacknowledged {
             let (one, ..) = kind.words();
+            let (article, events) = (article(one), if count == 1 { "event of" } else { "events of" });
             let message =
-                format!("{count} events of a {one} were taken and never acknowledged: {verb} would wait for ever");
+                format!("{count} {events} {article} {one} taken and never acknowledged: {verb} would wait for ever");
             self.tell(made.site, at_end(Kind::EventNotAcknowledged, &made, message));
         }
         for ((kind, site), (count, made, verb)) in left {
             let (one, many, _) = kind.words();
             let message = match count {
-                1 => format!("a {one} is left: nobody called {verb}"),
+                1 => format!("{} {one} is left: nobody called {verb}", article(one)),
                 n => format!("{n} {many} made here are left: nobody called {verb}"),
             };
             // Objects of two kinds can be made by one call.
@@ -246,6 +247,10 @@ impl Model {
         })?;
         Some((pair, send, peer))
     }
+}
+
+fn article(word: &str) -> &'static str {
+    if word.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" }
 }
 
 /// A finding without a call: where an object was made.

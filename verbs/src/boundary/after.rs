@@ -1,5 +1,7 @@
 //! After a call: what faults have to know of it.
 
+use std::cell::Cell;
+
 use softnic_runtime::api::QpState;
 
 use super::made::Kind;
@@ -43,24 +45,26 @@ pub(crate) fn going<T>(kind: Kind, object: *mut T) {
     }
 }
 
+thread_local! {
+    /// The number of the queue pair that this thread destroys.
+    static GOING: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
 /// A queue pair is about to go.
 pub(crate) fn going_qp(qp: Pointer<Qp>) {
     if let Ok(qp) = qp.get() {
         going(Kind::Qp, (&raw const *qp).cast_mut());
+        GOING.set(Some(qp.qpn()));
     }
 }
 
-/// It is gone, or stays after all.
+/// It is gone, with its completions, or stays after all.
 pub(crate) fn gone<T>(kind: Kind, object: *mut T, result: c_int) {
     let Some(state) = faults() else { return };
     match kind {
         _ if result != 0 => state.made().note(kind, object.addr(), true),
         Kind::Cq => state.forget_queue(object.addr()),
-        // Its completions go with it.
-        Kind::Qp => {
-            let qpn = state.made().number_gone_from(object.addr());
-            forget_completions(qpn, 0);
-        }
+        Kind::Qp => forget_completions(GOING.take(), 0),
         Kind::Srq => {}
     }
 }

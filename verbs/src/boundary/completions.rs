@@ -124,7 +124,6 @@ pub(crate) extern "C" fn req_notify_cq(cq: &Cq, solicited_only: c_int) -> c_int 
             cq.ours.queue.raise();
         }
     }
-    observe::armed(cq, solicited_only != 0, result);
     result
 }
 

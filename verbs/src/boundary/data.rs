@@ -4,7 +4,7 @@ use softnic_runtime::api::call_faults::Verb;
 
 use super::before::{About, Early, before};
 use super::observe;
-use super::state::faults;
+use super::state::known;
 use crate::abi::*;
 use crate::calls::{builder, post};
 use crate::errno::Errno;
@@ -62,7 +62,7 @@ fn post_list<W: Listed>(
     bad: &mut *mut W,
     post: impl FnOnce(*mut W, &mut *mut W) -> c_int,
 ) -> c_int {
-    if faults().is_none() {
+    if known().is_none() {
         return post(list, bad);
     }
     let requests = all(list);
@@ -145,7 +145,7 @@ pub(crate) fn wrap_builder(table: &mut BuilderTable) {
 extern "C" fn wr_complete(qp: &Qp) -> c_int {
     let building: &Building = builder::building(qp);
     let ids = || building.requests.iter().map(|request| request.wr_id).collect();
-    let wr_ids: Vec<u64> = faults().map_or_else(Vec::new, |_| ids());
+    let wr_ids: Vec<u64> = known().map_or_else(Vec::new, |_| ids());
     if let Err(early) = before(Verb::PostSend, About { qp: Some(qp.qpn()), wr_ids: &wr_ids, id: None }) {
         builder::abort(qp);
         return match early {

@@ -109,12 +109,6 @@ impl Made {
         self.numbers.iter().rposition(|&number| number == qpn).map_or(0, |place| place as u32 + 1)
     }
 
-    /// The number of the queue pair that was at an address last, whoever is there now.
-    pub(crate) fn number_gone_from(&self, address: usize) -> Option<u32> {
-        let place = self.qps.0.iter().rposition(|place| !place.is_there && place.address == address)?;
-        self.numbers.get(place).copied()
-    }
-
     pub(crate) fn qp(&self, number: u32) -> Option<&'static Qp> {
         self.qps.get(number).and_then(qp_at)
     }

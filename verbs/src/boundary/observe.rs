@@ -70,8 +70,6 @@ pub(crate) fn registered_ex(_pd: Pointer<Pd>, attr: &ibv_mr_init_attr, mr: *mut 
     checking::registered(iova, attr.access as c_uint, mr);
 }
 
-pub(crate) fn reregistering(_mr: Pointer<Mr>, _flags: c_int, _pd: Pointer<Pd>, _addr: *mut c_void, _length: usize) {}
-
 pub(crate) fn reregistered(mr: Pointer<Mr>, flags: c_int, access: c_uint, result: c_int) {
     checking::reregistered(mr, flags, access, result);
 }
@@ -141,11 +139,6 @@ pub(crate) fn polled(cq: &Cq, completions: &[ibv_wc]) {
     checking::polled(cq, completions);
 }
 
-pub(crate) fn armed(_cq: &Cq, _solicited_only: bool, _result: c_int) {}
-
-/// A thread is about to wait for an event of the channel.
-pub(crate) fn getting_cq_event(_channel: &Channel) {}
-
 /// `cq` is NULL where there was none.
 pub(crate) fn got_cq_event(_channel: &Channel, cq: *mut ibv_cq) {
     checking::got_cq_event(cq);
@@ -171,8 +164,6 @@ pub(crate) fn created_srq(_pd: *mut ibv_pd, _attr: &ibv_srq_attr, srq: *mut ibv_
     checking::created_srq(srq);
 }
 
-pub(crate) fn modified_srq(_srq: Pointer<Srq>, _attr: &ibv_srq_attr, _mask: c_int, _result: c_int) {}
-
 pub(crate) fn destroying_srq(srq: Pointer<Srq>) {
     checking::destroying_srq(srq.as_ptr());
 }
@@ -187,8 +178,6 @@ pub(crate) fn created_qp(qp: *mut ibv_qp) {
     checking::created_qp(qp.cast(), true);
 }
 
-pub(crate) fn modifying_qp(_qp: Pointer<Qp>, _attr: &ibv_qp_attr, _mask: c_int) {}
-
 pub(crate) fn modified_qp(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int, result: c_int) {
     checking::modified_qp(qp, attr, mask, result);
 }
@@ -200,10 +189,6 @@ pub(crate) fn destroying_qp(qp: Pointer<Qp>) {
 pub(crate) fn destroyed_qp(qp: Pointer<Qp>, result: c_int) {
     checking::went(ObjectKind::QueuePair, qp.as_ptr(), result);
 }
-
-pub(crate) fn attached(_qp: Pointer<Qp>, _gid: &ibv_gid, _result: c_int) {}
-
-pub(crate) fn detached(_qp: Pointer<Qp>, _gid: &ibv_gid, _result: c_int) {}
 
 // Address handles.
 
@@ -307,9 +292,6 @@ pub(crate) fn created_srq_of(id: &Id, result: c_int) {
 pub(crate) fn destroying_srq_of(id: &Id) {
     checking::destroying_srq_of(id);
 }
-
-/// A step of a connection, by the name of the function without `rdma_`.
-pub(crate) fn stepped(_id: &Id, _function: &'static str, _result: c_int) {}
 
 /// `event` is NULL where there was none.
 pub(crate) fn got_cm_event(event: *const CmEvent) {

@@ -105,10 +105,10 @@ static void second_queue_pair(void)
 	OK(post_recv(first[1], 1, at(&e[1], 0, 64)));
 	OK(post_recv(e[1].qp, 2, at(&e[1], 64, 64)));
 	OK(post_send(first[0], 3, at(&e[0], 0, 8)));
+	DONE(e[0].cq, 3, IBV_WC_SUCCESS);
 	// Queue pairs are made in turn at both ends, so the third is the second of the first end.
 	EQ(post_send(e[0].qp, 4, at(&e[0], 0, 8)), EIO);
 	OK(post_send(e[0].qp, 5, at(&e[0], 0, 8)));
-	DONE(e[0].cq, 3, IBV_WC_SUCCESS);
 	DONE(e[0].cq, 5, IBV_WC_SUCCESS);
 }
 
@@ -273,10 +273,10 @@ static void overruns_as_ever(void)
 {
 	open_both(e);
 	// Where nothing is done to completions none is taken before it is polled for, so one of them makes room for one.
-	struct ibv_cq *small = MADE(ibv_create_cq(e[1].context, 8, NULL, NULL, 0));
+	struct ibv_cq *small = MADE(ibv_create_cq(e[1].context, 16, NULL, NULL, 0));
 	struct ibv_qp *first = flushed(small, small->cqe / 2);
 	DONE(small, 0, IBV_WC_WR_FLUSH_ERR);
-	struct ibv_qp *second = flushed(small, small->cqe - small->cqe / 2 + 2);
+	struct ibv_qp *second = flushed(small, small->cqe - small->cqe / 2 + 11);
 	async(e[1].context, IBV_EVENT_CQ_ERR, small);
 	OK(ibv_destroy_qp(first));
 	OK(ibv_destroy_qp(second));
