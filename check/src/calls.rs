@@ -54,6 +54,17 @@ impl ObjectKind {
     }
 }
 
+impl ObjectKind {
+    /// The function that takes one away that librdmacm made for an id.
+    pub(crate) fn of_connection(self) -> &'static str {
+        match self {
+            ObjectKind::QueuePair | ObjectKind::CompletionQueue => "rdma_destroy_qp",
+            ObjectKind::SharedReceive => "rdma_destroy_srq",
+            other => other.words().2,
+        }
+    }
+}
+
 /// What a region lets the NIC and peers do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Access {
@@ -146,6 +157,8 @@ pub struct Capacity {
     pub send_sges: u32,
     /// `max_recv_sge`.
     pub receive_sges: u32,
+    /// `max_inline_data`.
+    pub inline: u32,
 }
 
 /// A queue pair.

@@ -27,4 +27,7 @@ pub use calls::{
 };
 pub use finding::{Finding, Kind, Place, QueuePairName, Severity, Stack};
 pub use memory::Memory;
-pub use model::Model;
+pub use model::{Model, Wait};
+
+/// A file in a folder of findings that whoever cannot write a finding removes: on a full disk that is still possible.
+pub const ALL_WRITTEN: &str = "all-written";

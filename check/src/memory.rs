@@ -4,6 +4,16 @@
 pub trait Memory {
     /// Copies the bytes from `address` on into `into`; false where they cannot be read (any more), and then nothing is said of them.
     fn read(&self, address: u64, into: &mut [u8]) -> bool;
+
+    /// The same of several stretches, each an address and a length, one behind the other.
+    fn read_all(&self, spans: &[(u64, u64)], into: &mut [u8]) -> bool {
+        let mut rest = into;
+        spans.iter().all(|&(address, len)| {
+            let (piece, behind) = std::mem::take(&mut rest).split_at_mut(len as usize);
+            rest = behind;
+            self.read(address, piece)
+        })
+    }
 }
 
 /// Up to so many bytes of a buffer all of them count; of longer ones samples.
@@ -14,24 +24,46 @@ const EDGE: u64 = 4 << 10;
 const SAMPLES: u64 = 512;
 /// How many bytes at each.
 const SAMPLE: u64 = 64;
-const PIECE: usize = 4096;
 
-/// A checksum of a buffer in several pieces, each an address and a length; `None` where it cannot be read.
-pub(crate) fn digest(memory: &(impl Memory + ?Sized), pieces: impl Iterator<Item = (u64, u64)>) -> Option<u64> {
-    let mut sum = Sum::default();
-    for (address, len) in pieces {
-        if len <= WHOLE {
-            sum.add(memory, address, len)?;
-            continue;
+/// Room for what is read, which is used again and again.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    spans: Vec<(u64, u64)>,
+    bytes: Vec<u8>,
+}
+
+impl Scratch {
+    /// A checksum of a buffer in several pieces, each an address and a length; `None` where it cannot be read.
+    pub(crate) fn digest(
+        &mut self,
+        memory: &(impl Memory + ?Sized),
+        pieces: impl Iterator<Item = (u64, u64)>,
+    ) -> Option<u64> {
+        let mut sum = Sum::default();
+        for (address, len) in pieces {
+            self.spans.clear();
+            match len <= WHOLE {
+                true => self.spans.push((address, len)),
+                false => self.spans.extend(samples(address, len)),
+            }
+            let bytes = self.spans.iter().map(|(_, len)| *len as usize).sum();
+            if self.bytes.len() < bytes {
+                self.bytes.resize(bytes, 0);
+            }
+            let room = &mut self.bytes[..bytes];
+            memory.read_all(&self.spans, room).then_some(())?;
+            sum.take(room);
+            sum.len += len;
         }
-        sum.add(memory, address, EDGE)?;
-        let stride = (len - 2 * EDGE) / SAMPLES;
-        for sample in 0..SAMPLES {
-            sum.add(memory, address + EDGE + sample * stride, SAMPLE)?;
-        }
-        sum.add(memory, address + len - EDGE, EDGE)?;
+        Some(sum.finish())
     }
-    Some(sum.finish())
+}
+
+/// The places of a long buffer that count.
+fn samples(address: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
+    let stride = (len - 2 * EDGE) / SAMPLES;
+    let between = (0..SAMPLES).map(move |sample| (address + EDGE + sample * stride, SAMPLE));
+    [(address, EDGE)].into_iter().chain(between).chain([(address + len - EDGE, EDGE)])
 }
 
 /// Four sums side by side: a multiplication has not to wait for the one before it.
@@ -42,20 +74,6 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, memory: &(impl Memory + ?Sized), address: u64, len: u64) -> Option<()> {
-        let mut room = [0; PIECE];
-        let mut at = 0;
-        while at < len {
-            let n = (len - at).min(PIECE as u64);
-            let piece = &mut room[..n as usize];
-            memory.read(address + at, piece).then_some(())?;
-            self.take(piece);
-            at += n;
-        }
-        self.len += len;
-        Some(())
-    }
-
     fn take(&mut self, bytes: &[u8]) {
         let mut blocks = bytes.chunks_exact(32);
         for block in &mut blocks {
@@ -100,13 +118,17 @@ mod tests {
     fn every_byte_of_a_short_buffer_counts() {
         for len in [1, 7, 8, 31, 32, 33, 4096, 4097, 9001] {
             let mut bytes = Bytes((0..len).map(|i| i as u8).collect());
-            let before = digest(&bytes, [(0, len as u64)].into_iter());
+            let before = Scratch::default().digest(&bytes, [(0, len as u64)].into_iter());
             for i in [0, len / 2, len - 1] {
                 bytes.0[i] ^= 0x40;
-                assert_ne!(digest(&bytes, [(0, len as u64)].into_iter()), before, "byte {i} of {len}");
+                assert_ne!(
+                    Scratch::default().digest(&bytes, [(0, len as u64)].into_iter()),
+                    before,
+                    "byte {i} of {len}"
+                );
                 bytes.0[i] ^= 0x40;
             }
-            assert_eq!(digest(&bytes, [(0, len as u64)].into_iter()), before);
+            assert_eq!(Scratch::default().digest(&bytes, [(0, len as u64)].into_iter()), before);
         }
     }
 
@@ -114,20 +136,20 @@ mod tests {
     fn of_a_long_buffer_both_ends_and_samples_count() {
         let len = 1 << 20;
         let mut bytes = Bytes(vec![7; len]);
-        let before = digest(&bytes, [(0, len as u64)].into_iter());
+        let before = Scratch::default().digest(&bytes, [(0, len as u64)].into_iter());
         for i in [0, 4095, 4096, len / 2, len - 1] {
             bytes.0[i] ^= 1;
-            let after = digest(&bytes, [(0, len as u64)].into_iter());
+            let after = Scratch::default().digest(&bytes, [(0, len as u64)].into_iter());
             bytes.0[i] ^= 1;
             // The middle may lie between two samples.
             assert!(i == len / 2 || after != before, "byte {i}");
         }
         let whole: Vec<u8> = vec![8; len];
-        assert_ne!(digest(&Bytes(whole), [(0, len as u64)].into_iter()), before);
+        assert_ne!(Scratch::default().digest(&Bytes(whole), [(0, len as u64)].into_iter()), before);
     }
 
     #[test]
     fn memory_that_cannot_be_read_has_no_checksum() {
-        assert_eq!(digest(&Bytes(vec![0; 8]), [(4, 8)].into_iter()), None);
+        assert_eq!(Scratch::default().digest(&Bytes(vec![0; 8]), [(4, 8)].into_iter()), None);
     }
 }

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::calls::{CompletionQueue, ObjectId, ObjectKind, QueuePair, Region};
 use crate::finding::{Finding, Kind, Place, QueuePairName, Severity, Stack};
 use crate::hash::{NumberMap, NumberSet};
+use crate::memory::Scratch;
 use crate::queue_pair::{Buffer, Pair, Receive, Send};
 use crate::regions::{Known, Regions};
 use crate::spans::Spans;
@@ -33,6 +34,7 @@ pub struct Model {
     receive_spans: Spans,
     /// Memory that outstanding READs and atomics write.
     result_spans: Spans,
+    scratch: Scratch,
     tickets: u64,
     pairs_made: u32,
 }
@@ -42,6 +44,8 @@ pub struct Model {
 struct Object {
     made: Place,
     unacknowledged: u64,
+    /// librdmacm made it for an id, and takes it away.
+    is_of_connection: bool,
 }
 
 /// An object that a verb is taking away.
@@ -52,8 +56,14 @@ struct Going {
     queue: Option<Queue>,
     /// To be told if it goes.
     finding: Option<(u64, Finding)>,
-    ended: Stack,
+    /// To be told if it does not go for long, because it waits for events to be acknowledged.
+    waiting: Option<(Wait, Finding)>,
+    ended: Place,
 }
+
+/// A verb that waits until events of its object are acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wait(u64);
 
 /// A completion queue.
 #[derive(Debug)]
@@ -61,6 +71,8 @@ struct Queue {
     capacity: u32,
     /// Outstanding sends that complete here.
     signaled: u64,
+    /// Outstanding receives that complete here, but those of shared queues: where these complete is not known before.
+    receives: u64,
     /// Signaled sends that were ever posted.
     posted: u64,
     polled: bool,
@@ -84,7 +96,15 @@ impl Model {
 
     /// An object is the program's now.
     pub fn made(&mut self, kind: ObjectKind, id: ObjectId, place: &Place) {
-        self.objects.insert((kind, id), Object { made: place.clone(), unacknowledged: 0 });
+        let object = Object { made: place.clone(), unacknowledged: 0, is_of_connection: false };
+        self.objects.insert((kind, id), object);
+    }
+
+    /// An object that was made is one of librdmacm's, for an id: functions of the id take it away.
+    pub fn is_of_connection(&mut self, kind: ObjectKind, id: ObjectId) {
+        if let Some(object) = self.objects.get_mut(&(kind, id)) {
+            object.is_of_connection = true;
+        }
     }
 
     /// A region is registered.
@@ -109,7 +129,7 @@ impl Model {
     pub fn completion_queue_made(&mut self, id: ObjectId, queue: CompletionQueue, place: &Place) {
         self.made(ObjectKind::CompletionQueue, id, place);
         self.check_completion_queue(queue, place);
-        self.queues.insert(id, Queue { capacity: queue.capacity, signaled: 0, posted: 0, polled: false });
+        self.queues.insert(id, Queue { capacity: queue.capacity, signaled: 0, receives: 0, posted: 0, polled: false });
     }
 
     /// A completion queue has another size.
@@ -125,11 +145,12 @@ impl Model {
         self.shared.insert(id, VecDeque::new());
     }
 
-    /// A queue pair is made, by whichever library. One that goes with another object, as an id of librdmacm, is not the program's to destroy.
+    /// A queue pair is made, by the program or by librdmacm for an id, which changes its states by itself.
     pub fn queue_pair_made(&mut self, id: ObjectId, pair: QueuePair, is_the_programs: bool, place: &Place) {
         self.pairs_made += 1;
-        if is_the_programs {
-            self.made(ObjectKind::QueuePair, id, place);
+        self.made(ObjectKind::QueuePair, id, place);
+        if !is_the_programs {
+            self.is_of_connection(ObjectKind::QueuePair, id);
         }
         for queue in [pair.send_cq, pair.recv_cq] {
             self.by_queue.insert((queue, pair.number), id);
@@ -174,6 +195,9 @@ impl Model {
     }
 
     fn release_receive(&mut self, receive: &Receive) {
+        if let Some(queue) = receive.counted.and_then(|queue| self.queues.get_mut(&queue)) {
+            queue.receives = queue.receives.saturating_sub(1);
+        }
         self.release_buffers(&receive.buffers, receive.ticket, false, true);
     }
 

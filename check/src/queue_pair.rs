@@ -39,6 +39,8 @@ pub(crate) struct Receive {
     pub(crate) ticket: u64,
     pub(crate) wr_id: u64,
     pub(crate) buffers: Vec<Buffer>,
+    /// The completion queue that counts it: since the verb has taken it, and if that queue is known before it completes.
+    pub(crate) counted: Option<ObjectId>,
 }
 
 /// A queue pair.

@@ -25,6 +25,8 @@ pub(crate) struct Gone {
     pub(crate) made: Stack,
     /// Where it was deregistered.
     pub(crate) ended: Stack,
+    /// And when: the last ticket by then.
+    pub(crate) ticket: u64,
 }
 
 /// All of a process.
@@ -89,6 +91,16 @@ impl Regions {
         self.gone.iter().rev().find(|gone| {
             gone.region.rkey == rkey
                 && address.checked_sub(gone.region.iova).is_some_and(|offset| offset < gone.region.len.max(1))
+        })
+    }
+
+    /// Whether peers may change some of these bytes, or could since this ticket.
+    pub(crate) fn may_change(&self, (address, len): (u64, u64), since: u64) -> bool {
+        let living = self.all.values().map(|known| &known.region);
+        let gone = self.gone.iter().rev().take_while(|gone| gone.ticket >= since).map(|gone| &gone.region);
+        living.chain(gone).any(|region| {
+            let (from, to) = (region.address, region.address.saturating_add(region.len));
+            region.access.remote_change && from < address.saturating_add(len) && address < to
         })
     }
 

@@ -67,6 +67,25 @@ fn a_region_that_stays_is_as_it_was() {
 }
 
 #[test]
+fn a_region_of_a_shared_queue_may_go_when_no_queue_pair_is_left_that_takes_from_it() {
+    for (state, found) in [(QpState::Rts, vec![Kind::RegionInUse]), (QpState::Err, vec![])] {
+        let mut world = World::empty();
+        let place = world.place();
+        world.model.region_made(REGION, region(), &place);
+        world.model.shared_receive_made(SRQ, &place);
+        let pair = QueuePair { srq: Some(SRQ), ..pair(17, QpType::Rc) };
+        world.model.queue_pair_made(QP, pair, true, &place);
+        world.connect(QP, 18, Change::default());
+        let queue = softnic_check::ReceiveQueue::Shared(SRQ);
+        let work = softnic_check::ReceiveWork { wr_id: 1, sges: &[sge(0, 8)] };
+        world.model.receive_posted(queue, &work, Some((NIC, DOMAIN)), &place, &mut Default::default());
+        world.modify(QP, state);
+        world.destroy(ObjectKind::Region, REGION);
+        assert_eq!(world.found(), found, "{state:?}");
+    }
+}
+
+#[test]
 fn an_object_at_the_address_of_one_that_goes_is_another() {
     let mut world = World::new();
     let place = world.place();
@@ -107,6 +126,12 @@ fn a_mask_that_the_kernel_refuses_is_found() {
     assert!(world.one().message.contains("IBV_QP_MIN_RNR_TIMER"));
     world.by_mask(QP, QpState::Rts, &[9, 10, 11, 16, 13, 6]);
     assert!(world.one().message.contains("with IBV_QP_QKEY"));
+    world.modify(QP, QpState::Rtr);
+    world.by_mask(QP, QpState::Rts, &[9, 10, 11, 16, 13, 25, 30]);
+    assert!(
+        world.one().message.contains("with IBV_QP_RATE_LIMIT, 0x40000000:"),
+        "bits without a name are named by number"
+    );
 }
 
 #[test]
@@ -140,12 +165,17 @@ fn timeout_0_is_found_on_reliable_connections() {
 fn more_than_a_connectx_has_is_found() {
     let mut world = World::empty();
     let with = |send_sges, receive_sges| QueuePair {
-        capacity: Capacity { sends: 8, send_sges, receive_sges },
+        capacity: Capacity { sends: 8, send_sges, receive_sges, inline: 1004 },
         ..pair(17, QpType::Rc)
     };
-    for (attributes, found) in
-        [(with(30, 30), vec![]), (with(31, 1), vec![Kind::BeyondConnectX]), (with(1, 31), vec![Kind::BeyondConnectX])]
-    {
+    let mut inline = with(1, 1);
+    inline.capacity.inline = 1005;
+    for (attributes, found) in [
+        (with(30, 30), vec![]),
+        (with(31, 1), vec![Kind::BeyondConnectX]),
+        (with(1, 31), vec![Kind::BeyondConnectX]),
+        (inline, vec![Kind::BeyondConnectX]),
+    ] {
         let place = world.place();
         world.model.queue_pair_made(QP, attributes, true, &place);
         assert_eq!(world.found(), found);
@@ -164,7 +194,10 @@ fn an_event_that_is_not_acknowledged_is_found() {
     world.model.event_taken(ObjectKind::CompletionQueue, CQ);
     world.model.events_acknowledged(ObjectKind::CompletionQueue, CQ, 1);
     let place = world.place();
-    world.model.going(ObjectKind::CompletionQueue, CQ, |_| None, &place);
+    let wait = world.model.going(ObjectKind::CompletionQueue, CQ, |_| None, &place).unwrap();
+    assert_eq!(world.found(), [], "another thread may be about to do it");
+    world.model.waits_long(ObjectKind::CompletionQueue, CQ, wait);
+    world.model.waits_long(ObjectKind::CompletionQueue, CQ, wait);
     assert_eq!(world.found(), [Kind::EventNotAcknowledged]);
     let mut right = World::new();
     right.model.event_taken(ObjectKind::CompletionQueue, CQ);
@@ -172,6 +205,33 @@ fn an_event_that_is_not_acknowledged_is_found() {
     right.model.events_acknowledged(ObjectKind::CompletionQueue, CQ, 2);
     right.destroy(ObjectKind::CompletionQueue, CQ);
     assert_eq!(right.found(), []);
+}
+
+#[test]
+fn an_event_that_another_thread_acknowledges_while_its_object_goes_is_right() {
+    let id = ObjectId(70);
+    let goes = |acknowledged: bool| {
+        let mut world = World::empty();
+        let place = world.place();
+        world.model.made(ObjectKind::ConnectionId, id, &place);
+        world.model.event_taken(ObjectKind::ConnectionId, id);
+        let wait = world.model.going(ObjectKind::ConnectionId, id, |_| None, &place).unwrap();
+        if acknowledged {
+            world.model.events_acknowledged(ObjectKind::ConnectionId, id, 1);
+            world.model.gone(ObjectKind::ConnectionId, id);
+            // Another one is where it was, and waits since a moment ago.
+            world.model.made(ObjectKind::ConnectionId, id, &place);
+            world.model.event_taken(ObjectKind::ConnectionId, id);
+            world.model.going(ObjectKind::ConnectionId, id, |_| None, &place);
+            world.model.waits_long(ObjectKind::ConnectionId, id, wait);
+            assert_eq!(world.found(), []);
+            world.model.events_acknowledged(ObjectKind::ConnectionId, id, 1);
+        }
+        world.model.ended();
+        world.found()
+    };
+    assert_eq!(goes(true), []);
+    assert_eq!(goes(false), [Kind::EventNotAcknowledged], "the process ends, and it waits still");
 }
 
 #[test]
@@ -264,6 +324,22 @@ fn what_is_left_at_the_end_is_told_once_for_each_place() {
         ]
     );
     assert!(findings.iter().all(|finding| finding.made.is_some()));
+}
+
+#[test]
+fn what_librdmacm_made_for_an_id_is_left_too_and_named_by_its_function() {
+    let mut world = World::empty();
+    let place = world.place();
+    world.model.queue_pair_made(QP, pair(17, QpType::Rc), false, &place);
+    world.model.shared_receive_made(SRQ, &place);
+    world.model.is_of_connection(ObjectKind::SharedReceive, SRQ);
+    world.model.ended();
+    let messages: Vec<_> = world.model.take_findings().into_iter().map(|finding| finding.message).collect();
+    let left = [
+        "a shared receive queue is left: nobody called rdma_destroy_srq",
+        "a queue pair is left: nobody called rdma_destroy_qp",
+    ];
+    assert_eq!(messages, left);
 }
 
 #[test]

@@ -59,6 +59,20 @@ fn a_changed_buffer_that_peers_may_write_is_a_warning() {
     world.write(0);
     world.complete(17, 7, Outcome::Success);
     assert_eq!(world.one().severity, Severity::Warning);
+    // Of whichever region of these bytes: also one that went since the post.
+    for goes in [false, true] {
+        world.post(QP, send(&[sge(0, 64)]));
+        if goes {
+            world.destroy(ObjectKind::Region, ObjectId(51));
+        }
+        world.write(0);
+        world.complete(17, 7, Outcome::Success);
+        assert_eq!(world.one().severity, Severity::Warning, "{goes}");
+    }
+    world.post(QP, send(&[sge(0, 64)]));
+    world.write(0);
+    world.complete(17, 7, Outcome::Success);
+    assert_eq!(world.one().severity, Severity::Error, "it went before");
     // So is one that a receive is posted for.
     world.receive(PEER, 1, &[sge(64, 64)]);
     world.post(QP, send(&[sge(64, 64)]));
@@ -185,7 +199,8 @@ fn more_signaled_work_than_the_completion_queue_holds_is_found() {
     world.post(QP, send(&[]));
     assert_eq!(world.found(), []);
     world.post(PEER, send(&[]));
-    assert_eq!(world.found(), [Kind::CompletionQueueTooSmall]);
+    let finding = world.one();
+    assert_eq!((finding.kind, finding.severity), (Kind::CompletionQueueTooSmall, Severity::Error));
 }
 
 #[test]
@@ -269,6 +284,31 @@ fn a_post_in_a_state_that_takes_none_is_found() {
     world.received(17, 6);
     world.destroy(ObjectKind::Region, REGION);
     assert_eq!(world.found(), []);
+}
+
+#[test]
+fn receives_count_on_a_completion_queue_as_soon_as_the_verb_has_taken_them() {
+    let mut world = World::new();
+    for wr_id in 0..15 {
+        world.receive(QP, wr_id, &[]);
+    }
+    world.post(QP, send(&[]));
+    let (mut tickets, place) = (Tickets::default(), world.place());
+    let work = ReceiveWork { wr_id: 99, sges: &[] };
+    world.model.receive_posted(ReceiveQueue::Own(QP), &work, None, &place, &mut tickets);
+    world.model.receives_refused(ReceiveQueue::Own(QP), tickets, 0, Refusal::Other, &place);
+    assert_eq!(world.found(), [], "sixteen fit, and one was refused");
+    world.received(17, 0);
+    world.receive(QP, 15, &[]);
+    assert_eq!(world.found(), [], "there is room again");
+    world.receive(QP, 16, &[]);
+    let finding = world.one();
+    assert_eq!((finding.kind, finding.severity), (Kind::CompletionQueueTooSmall, Severity::Warning));
+    world.modify(QP, QpState::Reset);
+    for wr_id in 0..16 {
+        world.receive(PEER, wr_id, &[]);
+    }
+    assert_eq!(world.found(), [], "those of a queue pair in RESET are gone");
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn check(args: &Args, common: &Common) -> Result<ExitCode, String> {
             let all = json!({
                 "program": name, "exit_code": program, "used_verbs": used_verbs, "findings": found.json(), "suppressed": suppressed,
                 "unused_suppressions": suppressions.unused().collect::<Vec<_>>(), "errors": counts.errors,
-                "warnings": counts.warnings, "notes": counts.notes
+                "warnings": counts.warnings, "notes": counts.notes, "unreadable": found.unreadable, "lost": found.are_lost
             });
             // Nobody may be there to read it.
             let _ = writeln!(io::stdout(), "{all}");
@@ -114,7 +114,7 @@ fn check(args: &Args, common: &Common) -> Result<ExitCode, String> {
              it is setuid or statically linked)"
         );
     }
-    let fails = no_verbs || found.all.iter().any(|finding| finding.severity <= least);
+    let fails = no_verbs || found.are_incomplete() || found.all.iter().any(|finding| finding.severity <= least);
     let write = |what: &str, file: &Option<PathBuf>, report: &dyn Fn() -> String| match file {
         Some(file) => fs::write(file, report()).map_err(|e| format!("cannot write the {what} {}: {e}", file.display())),
         None => Ok(()),

@@ -9,6 +9,7 @@ mod checked;
 mod described;
 mod ends;
 mod failed_over;
+mod findings;
 mod fio;
 mod flaws;
 mod host;
@@ -57,6 +58,10 @@ pub struct Options {
     /// List the tests instead of running them; those of every test run have a star
     #[arg(long)]
     list: bool,
+    /// Run the programs of pair/, host/ and shared/ under the checker of `softnic check`, which must find no error in them, and say what
+    /// else it finds; one at a time
+    #[arg(long, conflicts_with_all = ["c", "list", "offsets", "oracle", "write_docs"])]
+    check: bool,
     /// Measure what ibv_post_send, ibv_post_recv and ibv_poll_cq cost a program, with the optimised build
     #[arg(long, conflicts_with_all = ["names", "all", "c", "list", "offsets"])]
     cost: bool,
@@ -195,14 +200,21 @@ pub fn run(options: &Options) -> Result<(), String> {
         tests.iter().for_each(|t| println!("{} {}", if t.is_short() { "*" } else { " " }, t.name()));
         return Ok(());
     }
-    let bench = Bench::new(options.release, options.verbose)?;
+    let mut bench = Bench::new(options.release, options.verbose)?;
+    let (mut tests, mut jobs) = (tests, options.jobs);
+    if options.check {
+        tests.retain(|test| matches!(test, Test::Pair(_) | Test::Host(_) | Test::Shared(..)));
+        // What is found is of the test that ran.
+        jobs = 1;
+        bench.check()?;
+    }
     if options.oracle {
         let c = tests.iter().filter_map(|test| if let Test::C(test) = test { Some(test) } else { None });
         catch_interrupts();
         return oracle::run(&c.collect::<Vec<_>>(), &bench).map_err(|e| e.to_string());
     }
     let tests: Vec<Test> = (0..options.repeat).flat_map(|_| tests.clone()).collect();
-    let report = run_tests(&tests, &bench, options.jobs.into()).map_err(|e| e.to_string())?;
+    let report = run_tests(&tests, &bench, jobs.into()).map_err(|e| e.to_string())?;
     println!("\n{}", report.text());
     if options.write_docs {
         report.write()?;

@@ -16,8 +16,6 @@ const AT_MOST: Duration = Duration::from_secs(1);
 /// Steps of the end, in their order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
-    /// Whoever is at the boundary hears of the end.
-    Boundary,
     /// Connections end.
     Connections,
     /// NICs send what is left to send.
@@ -25,12 +23,50 @@ pub(crate) enum Step {
 }
 
 /// What each step does, once there is anything to do.
-static STEPS: [OnceLock<fn()>; 3] = [const { OnceLock::new() }; 3];
+static STEPS: [OnceLock<fn()>; 2] = [const { OnceLock::new() }; 2];
+/// What is done when all of the program has run, also its handlers of atexit(3) and its destructors: they may use verbs, too.
+static LAST: OnceLock<fn()> = OnceLock::new();
 
 /// From now on the end of the process takes this step.
 pub(crate) fn at(step: Step, call: fn()) {
     // Each step is given by one place.
     let _ = STEPS[step as usize].set(call);
+}
+
+/// From now on the end of the process does this last.
+pub(crate) fn at_last(call: fn()) {
+    // Given by one place.
+    let _ = LAST.set(call);
+}
+
+/// Functions of the end of a library are called behind the handlers of atexit(3), and behind those of the libraries that need it.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static FINI: extern "C" fn() = end;
+
+extern "C" fn end() {
+    if let Some(&last) = LAST.get() {
+        wait_for(last);
+    }
+}
+
+/// Calls in a thread of its own, and waits for it, but not for ever.
+///
+/// Programs call exit in handlers of signals, too, and the thread that the signal found may have been inside of the engine. It will never leave
+/// it, so another one asks to come in.
+fn wait_for(call: impl FnOnce() + Send + 'static) {
+    // A child of a fork has the handlers, too.
+    if !WATCHED.get().load(Ordering::Relaxed) {
+        return;
+    }
+    let (done, is_done) = mpsc::channel();
+    let then = move || {
+        call();
+        let _ = done.send(());
+    };
+    if spawn_own("softnic-end", then).is_ok() {
+        let _ = is_done.recv_timeout(AT_MOST);
+    }
 }
 
 /// Whether there is anything to end in this process.
@@ -39,20 +75,7 @@ static WATCHED: PerProcess<AtomicBool> = PerProcess::new();
 /// From now on the end of the process is noticed.
 pub(crate) fn watch() {
     extern "C" fn settle() {
-        // A child of a fork has the handler, too.
-        if !WATCHED.get().load(Ordering::Relaxed) {
-            return;
-        }
-        // Programs call exit in handlers of signals, too, and the thread that the signal found may have been inside of the engine. It will
-        // never leave it, so another one asks to come in; and nobody waits for that for ever.
-        let (done, is_done) = mpsc::channel();
-        let last = move || {
-            STEPS.iter().filter_map(OnceLock::get).for_each(|step| step());
-            let _ = done.send(());
-        };
-        if spawn_own("softnic-end", last).is_ok() {
-            let _ = is_done.recv_timeout(AT_MOST);
-        }
+        wait_for(|| STEPS.iter().filter_map(OnceLock::get).for_each(|step| step()));
     }
     WATCHED.get().store(true, Ordering::Relaxed);
     static ONCE: Once = Once::new();

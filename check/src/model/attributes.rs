@@ -7,11 +7,14 @@ use crate::queue_pair::Pair;
 
 /// Elements of a work request that a ConnectX has.
 const CONNECTX_SGES: u32 = 30;
+/// Bytes of inline data that a ConnectX has at most: its longest work queue entry is 1024 bytes, and what stands before the data takes 20 at
+/// least. READs at a time and work requests are no more here than there.
+const CONNECTX_INLINE: u32 = 1004;
 /// Completions that a ConnectX has room for.
 const CONNECTX_COMPLETIONS: u32 = (1 << 22) - 1;
 
 /// Bits of `enum ibv_qp_attr_mask`, and their names.
-const ATTRIBUTES: [(u32, &str); 21] = [
+const ATTRIBUTES: [(u32, &str); 22] = [
     (1 << 0, "IBV_QP_STATE"),
     (1 << 1, "IBV_QP_CUR_STATE"),
     (1 << 2, "IBV_QP_EN_SQD_ASYNC_NOTIFY"),
@@ -33,6 +36,7 @@ const ATTRIBUTES: [(u32, &str); 21] = [
     (1 << 18, "IBV_QP_PATH_MIG_STATE"),
     (1 << 19, "IBV_QP_CAP"),
     (1 << 20, "IBV_QP_DEST_QPN"),
+    (1 << 25, "IBV_QP_RATE_LIMIT"),
 ];
 
 const fn bits(list: &[u32]) -> u32 {
@@ -66,7 +70,12 @@ fn rules(kind: QpType, from: QpState, to: QpState) -> Option<(u32, u32)> {
 
 /// The names of the bits of a mask.
 fn names(mask: u32) -> String {
-    let names: Vec<_> = ATTRIBUTES.iter().filter(|(bit, _)| mask & bit != 0).map(|(_, name)| *name).collect();
+    let known = ATTRIBUTES.iter().filter(|(bit, _)| mask & bit != 0);
+    let mut names: Vec<String> = known.clone().map(|(_, name)| (*name).to_owned()).collect();
+    let unknown = known.fold(mask, |left, (bit, _)| left & !bit);
+    if unknown != 0 {
+        names.push(format!("{unknown:#x}"));
+    }
     names.join(", ")
 }
 
@@ -105,6 +114,10 @@ impl Model {
                 let message = format!("{name} {sges}: a ConnectX has {CONNECTX_SGES}");
                 self.report(Kind::BeyondConnectX, place, About::pair(pair), message);
             }
+        }
+        if capacity.inline > CONNECTX_INLINE {
+            let message = format!("max_inline_data {}: a ConnectX has {CONNECTX_INLINE} at most", capacity.inline);
+            self.report(Kind::BeyondConnectX, place, About::pair(pair), message);
         }
     }
 

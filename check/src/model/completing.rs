@@ -3,7 +3,7 @@
 use super::{About, Model};
 use crate::calls::{Completed, ObjectId, ObjectKind, Outcome, QpState, QpType, ReceiveQueue};
 use crate::finding::{Kind, Severity};
-use crate::memory::{Memory, digest};
+use crate::memory::Memory;
 use crate::queue_pair::{Send, end_receive};
 
 impl Model {
@@ -53,16 +53,18 @@ impl Model {
 
     /// A send is done: its data must be what they were when it was posted.
     fn check_unchanged(&mut self, id: ObjectId, send: &Send, memory: &(impl Memory + ?Sized)) {
-        let Some(before) = send.sum else { return };
+        let Some(before) = send.sum.filter(|_| !self.was_told(Kind::SendBufferChanged, &send.place)) else { return };
         // Memory of a region that is gone may be gone, too.
         if send.buffers.iter().any(|buffer| self.regions.get(buffer.region).is_none()) {
             return;
         }
-        let now = digest(memory, send.buffers.iter().map(|buffer| buffer.span));
+        let now = self.scratch.digest(memory, send.buffers.iter().map(|buffer| buffer.span));
         let (Some(pair), true) = (self.pairs.get(&id), now.is_some_and(|now| now != before)) else { return };
         let bytes: u64 = send.buffers.iter().map(|buffer| buffer.span.1).sum();
         let address = send.buffers.first().map_or(0, |buffer| buffer.span.0);
-        let (severity, perhaps) = match send.others_write {
+        let others_write =
+            send.others_write || send.buffers.iter().any(|buffer| self.others_write(buffer.span, send.ticket));
+        let (severity, perhaps) = match others_write {
             false => (Severity::Error, ""),
             true => (
                 Severity::Warning,
@@ -76,6 +78,11 @@ impl Model {
         );
         let about = About { wr_id: Some(send.wr_id), severity: Some(severity), ..About::pair(pair) };
         self.report(Kind::SendBufferChanged, &send.place, about, message);
+    }
+
+    /// Whether peers, or outstanding work, may change the bytes. A region that lets them need not be that of the work request.
+    fn others_write(&self, span: (u64, u64), since: u64) -> bool {
+        self.regions.may_change(span, since) || self.work_writes(span)
     }
 
     /// The peer refused a key: it may be of a region of this process that is gone.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{About, Going, Model, finding_of};
+use super::{About, Going, Model, Wait, finding_of};
 use crate::calls::{ObjectId, ObjectKind, QpState, QpType, SendOp};
 use crate::finding::{Finding, Kind, Place, Severity};
 use crate::queue_pair::{Pair, Send};
@@ -10,27 +10,31 @@ use crate::regions::Gone;
 
 impl Model {
     /// A verb is about to take an object away: from here on nobody may use it. `state` is that of a queue pair now, if it can be told.
+    /// What is returned says that the verb waits: [`Model::waits_long`] wants it after a time that no program would mean.
     pub fn going(
         &mut self,
         kind: ObjectKind,
         id: ObjectId,
         state: impl Fn(ObjectId) -> Option<QpState>,
         place: &Place,
-    ) {
+    ) -> Option<Wait> {
         if kind == ObjectKind::QueuePair {
             self.check_waiting(id);
         }
-        let Some(object) = self.objects.remove(&(kind, id)) else { return };
+        let object = self.objects.remove(&(kind, id))?;
+        let mut waiting = None;
         if object.unacknowledged > 0 {
             let what = kind.words();
             let message = format!(
-                "{} is called with {} of the {}'s events taken and not acknowledged: it waits until another thread does that",
+                "{} is called with {} of the {}'s events taken and not acknowledged: it waits until another thread does that, and none did",
                 what.2, object.unacknowledged, what.0
             );
             let about = About { made: Some(object.made.stack.clone()), ..About::default() };
-            self.report(Kind::EventNotAcknowledged, place, about, message);
+            let finding = finding_of(Kind::EventNotAcknowledged, place, about, message);
+            waiting = Some((Wait(self.next_ticket()), finding));
         }
-        let mut going = Going { object, region: None, queue: None, finding: None, ended: place.stack.clone() };
+        let wait = waiting.as_ref().map(|(wait, _)| *wait);
+        let mut going = Going { object, region: None, queue: None, finding: None, waiting, ended: place.clone() };
         match kind {
             ObjectKind::Region => {
                 let in_use = self.regions.get(id).is_some_and(|known| known.uses > 0);
@@ -44,6 +48,18 @@ impl Model {
             _ => {}
         }
         self.going.insert((kind, id), going);
+        wait
+    }
+
+    /// A verb that was about to wait has waited for long: if it still does, nobody acknowledges the events.
+    pub fn waits_long(&mut self, kind: ObjectKind, id: ObjectId, wait: Wait) {
+        let Some(going) = self.going.get_mut(&(kind, id)) else { return };
+        let site = going.ended.site;
+        if going.object.unacknowledged > 0
+            && let Some((_, finding)) = going.waiting.take_if(|(of, _)| *of == wait)
+        {
+            self.tell(site, finding);
+        }
     }
 
     /// The verb refused: the object stays.
@@ -65,7 +81,12 @@ impl Model {
             self.tell(site, finding);
         }
         if let Some(known) = region {
-            self.regions.bury(Gone { region: known.region, made: known.made, ended });
+            self.regions.bury(Gone {
+                region: known.region,
+                made: known.made,
+                ended: ended.stack,
+                ticket: self.tickets,
+            });
         }
     }
 
@@ -91,6 +112,10 @@ impl Model {
 
     /// The process ends by itself.
     pub fn ended(&mut self) {
+        let waits = self.going.iter().filter_map(|(of, going)| Some((*of, going.waiting.as_ref()?.0)));
+        for ((kind, id), wait) in waits.collect::<Vec<_>>() {
+            self.waits_long(kind, id, wait);
+        }
         let pairs: Vec<ObjectId> = self.pairs.keys().copied().collect();
         pairs.into_iter().for_each(|id| self.check_waiting(id));
         let queues: Vec<ObjectId> = self.queues.keys().copied().collect();
@@ -103,24 +128,26 @@ impl Model {
                 self.tell(made.site, finding);
             }
         }
-        let mut left: BTreeMap<(ObjectKind, u64), (u64, Place)> = BTreeMap::new();
+        let mut left: BTreeMap<(ObjectKind, u64), (u64, Place, &str)> = BTreeMap::new();
         let mut unacknowledged = Vec::new();
         for ((kind, _), object) in &self.objects {
-            left.entry((*kind, object.made.site)).or_insert_with(|| (0, object.made.clone())).0 += 1;
+            let verb = if object.is_of_connection { kind.of_connection() } else { kind.words().2 };
+            left.entry((*kind, object.made.site)).or_insert_with(|| (0, object.made.clone(), verb)).0 += 1;
             if object.unacknowledged > 0 {
-                unacknowledged.push((*kind, object.unacknowledged, object.made.clone()));
+                unacknowledged.push((*kind, object.unacknowledged, object.made.clone(), verb));
             }
         }
-        for (kind, count, made) in unacknowledged {
-            let (one, _, verb) = kind.words();
+        for (kind, count, made, verb) in unacknowledged {
+            let (one, ..) = kind.words();
+            let (article, events) = (article(one), if count == 1 { "event of" } else { "events of" });
             let message =
-                format!("{count} events of a {one} were taken and never acknowledged: {verb} would wait for ever");
+                format!("{count} {events} {article} {one} taken and never acknowledged: {verb} would wait for ever");
             self.tell(made.site, at_end(Kind::EventNotAcknowledged, &made, message));
         }
-        for ((kind, site), (count, made)) in left {
-            let (one, many, verb) = kind.words();
+        for ((kind, site), (count, made, verb)) in left {
+            let (one, many, _) = kind.words();
             let message = match count {
-                1 => format!("a {one} is left: nobody called {verb}"),
+                1 => format!("{} {one} is left: nobody called {verb}", article(one)),
                 n => format!("{n} {many} made here are left: nobody called {verb}"),
             };
             // Objects of two kinds can be made by one call.
@@ -161,7 +188,14 @@ impl Model {
                 receives = receive.map(|receive| (Some(pair), receive));
             }
         }
-        let shared = || self.shared.values().flatten().find(|receive| uses(&receive.buffers));
+        // Of a shared queue that no queue pair uses any more nothing is taken.
+        let is_served = |queue: ObjectId| {
+            self.pairs.iter().any(|(of, pair)| pair.attributes.srq == Some(queue) && is_alive(*of, pair))
+        };
+        let shared = || {
+            let served = self.shared.iter().filter(|(queue, _)| is_served(**queue));
+            served.flat_map(|(_, receives)| receives).find(|receive| uses(&receive.buffers))
+        };
         let (pair, receive) = receives.or_else(|| Some((None, shared()?)))?;
         let message = "ibv_dereg_mr of a region that a posted receive is for: a message that comes ends the connection with an error";
         tell(pair, receive.wr_id, Severity::Warning, message.to_owned(), None)
@@ -213,6 +247,10 @@ impl Model {
         })?;
         Some((pair, send, peer))
     }
+}
+
+fn article(word: &str) -> &'static str {
+    if word.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" }
 }
 
 /// A finding without a call: where an object was made.

@@ -1,9 +1,9 @@
 //! Work that is posted: what is wrong with it when it is, and what is remembered until it completes.
 
-use super::{About, Model};
+use super::{About, Model, Queue};
 use crate::calls::{ObjectId, QpType, ReceiveQueue, ReceiveWork, Refusal, SendOp, SendWork, Sge, Tickets};
-use crate::finding::{Kind, Place};
-use crate::memory::{Memory, digest};
+use crate::finding::{Kind, Place, Severity};
+use crate::memory::Memory;
 use crate::queue_pair::{Buffer, Pair, Receive, Send};
 
 /// Bytes that every datagram brings before its own.
@@ -50,10 +50,10 @@ impl Model {
         // What a READ before it brings, with a fence, is no change of the program's.
         let awaits = buffers.iter().any(|buffer| self.result_spans.overlapping(buffer.span).is_some());
         let sum = match is_source && !awaits && !buffers.is_empty() {
-            true => digest(memory, buffers.iter().map(|buffer| buffer.span)),
+            true => self.scratch.digest(memory, buffers.iter().map(|buffer| buffer.span)),
             false => None,
         };
-        let others_write = buffers.iter().any(|buffer| self.others_write(buffer));
+        let others_write = buffers.iter().any(|buffer| self.work_writes(buffer.span));
         if work.op.writes_locally() {
             buffers.iter().for_each(|buffer| self.result_spans.insert(buffer.span, ticket));
         }
@@ -187,7 +187,7 @@ impl Model {
         };
         self.check_overlap(to, work, &buffers, is_datagram, place);
         buffers.iter().for_each(|buffer| self.receive_spans.insert(buffer.span, ticket));
-        let receive = Receive { ticket, wr_id: work.wr_id, buffers };
+        let receive = Receive { ticket, wr_id: work.wr_id, buffers, counted: None };
         let queue = match to {
             ReceiveQueue::Own(qp) => self.pairs.get_mut(&qp).map(|pair| &mut pair.receives),
             ReceiveQueue::Shared(srq) => self.shared.get_mut(&srq),
@@ -195,6 +195,31 @@ impl Model {
         match queue {
             Some(queue) => queue.push_back(receive),
             None => self.release_receive(&receive),
+        }
+    }
+
+    /// The verb took all receives of a call.
+    pub fn receives_taken(&mut self, to: ReceiveQueue, tickets: Tickets, place: &Place) {
+        self.take_receives(to, tickets, tickets.count, place);
+    }
+
+    /// The verb took the first `done` receives of a call.
+    fn take_receives(&mut self, to: ReceiveQueue, tickets: Tickets, done: u64, place: &Place) {
+        let ReceiveQueue::Own(qp) = to else { return };
+        let taken = tickets.first..tickets.first + done.min(tickets.count);
+        let Some(pair) = self.pairs.get_mut(&qp) else { return };
+        let id = pair.attributes.recv_cq;
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        let mut last = None;
+        for receive in pair.receives.iter_mut().rev().take_while(|receive| receive.ticket >= taken.start) {
+            if taken.contains(&receive.ticket) {
+                receive.counted = Some(id);
+                queue.receives += 1;
+                last = last.or(Some(receive.wr_id));
+            }
+        }
+        if let Some(wr_id) = last {
+            self.check_completions(qp, id, wr_id, place);
         }
     }
 
@@ -235,6 +260,7 @@ impl Model {
     /// The verb took the first `done` receives of a call and refused the next one.
     pub fn receives_refused(&mut self, to: ReceiveQueue, tickets: Tickets, done: u64, why: Refusal, place: &Place) {
         let refused = tickets.behind(done);
+        self.take_receives(to, tickets, done, place);
         let queue = match to {
             ReceiveQueue::Own(qp) => self.pairs.get_mut(&qp).map(|pair| &mut pair.receives),
             ReceiveQueue::Shared(srq) => self.shared.get_mut(&srq),
@@ -300,11 +326,9 @@ impl Model {
         buffers
     }
 
-    /// Whether peers, or outstanding work, may change the bytes.
-    fn others_write(&self, buffer: &Buffer) -> bool {
-        self.regions.get(buffer.region).is_some_and(|known| known.region.access.remote_change)
-            || self.receive_spans.overlapping(buffer.span).is_some()
-            || self.result_spans.overlapping(buffer.span).is_some()
+    /// Whether outstanding work may change the bytes.
+    pub(super) fn work_writes(&self, span: (u64, u64)) -> bool {
+        self.receive_spans.overlapping(span).is_some() || self.result_spans.overlapping(span).is_some()
     }
 
     /// Whether data are sent that a READ or atomic has yet to bring.
@@ -375,17 +399,27 @@ impl Model {
         let Some(queue) = self.queues.get_mut(&id) else { return };
         queue.signaled += 1;
         queue.posted += 1;
-        if queue.signaled <= u64::from(queue.capacity) {
+        self.check_completions(qp, id, wr_id, place);
+    }
+
+    /// Whether more completions may come to a queue than it holds.
+    fn check_completions(&mut self, qp: ObjectId, id: ObjectId, wr_id: u64, place: &Place) {
+        let Some(&Queue { signaled, receives, capacity, .. }) = self.queues.get(&id) else { return };
+        if signaled + receives <= u64::from(capacity) || self.was_told(Kind::CompletionQueueTooSmall, place) {
             return;
         }
+        // Sends complete whatever the peer does. How many messages come is what both programs agree on.
+        let (severity, work) = match signaled > u64::from(capacity) {
+            true => (Severity::Error, format!("{signaled} signaled sends")),
+            false => (Severity::Warning, format!("{signaled} signaled sends and {receives} receives")),
+        };
         let message = format!(
-            "{} signaled sends are outstanding that complete on one completion queue, which was made for {}: it may overrun",
-            queue.signaled, queue.capacity
+            "{work} are outstanding that complete on one completion queue, which was made for {capacity}: it may overrun"
         );
         let related = self.objects.get(&(crate::ObjectKind::CompletionQueue, id));
         let related = related.map(|object| ("the completion queue is made", object.made.stack.clone()));
         let Some(pair) = self.pairs.get(&qp) else { return };
-        let about = About { wr_id: Some(wr_id), related, ..About::pair(pair) };
+        let about = About { wr_id: Some(wr_id), related, severity: Some(severity), ..About::pair(pair) };
         self.report(Kind::CompletionQueueTooSmall, place, about, message);
     }
 }

@@ -81,7 +81,7 @@ pub(crate) fn pair(number: u32, kind: QpType) -> QueuePair {
         recv_cq: CQ,
         srq: None,
         signals_all: false,
-        capacity: Capacity { sends: 64, send_sges: 4, receive_sges: 4 },
+        capacity: Capacity { sends: 64, send_sges: 4, receive_sges: 4, inline: 64 },
     }
 }
 
@@ -156,6 +156,7 @@ impl World {
         let (mut tickets, place) = (Tickets::default(), self.place());
         let work = ReceiveWork { wr_id, sges };
         self.model.receive_posted(ReceiveQueue::Own(qp), &work, None, &place, &mut tickets);
+        self.model.receives_taken(ReceiveQueue::Own(qp), tickets, &place);
         tickets
     }
 

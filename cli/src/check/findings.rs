@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use softnic_check::{Kind, Severity};
+use softnic_check::{ALL_WRITTEN, Kind, Severity};
 
 use super::symbols::{Call, Source, Symbols};
 use crate::plain::plain;
@@ -44,6 +44,8 @@ pub(super) struct Findings {
     pub(super) all: Vec<Finding>,
     /// Lines that are none, as of a process that was killed while it wrote.
     pub(super) unreadable: usize,
+    /// A process could not write some.
+    pub(super) are_lost: bool,
 }
 
 /// How many there are of each severity.
@@ -57,10 +59,10 @@ pub(super) struct Counts {
 impl Findings {
     /// Those in the files of a folder.
     pub(super) fn read(folder: &Path, symbols: &mut Symbols) -> io::Result<Findings> {
-        let mut findings = Findings::default();
+        let mut findings = Findings { are_lost: !folder.join(ALL_WRITTEN).exists(), ..Findings::default() };
         let mut files = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
         files.sort_by_key(fs::DirEntry::file_name);
-        for file in files {
+        for file in files.into_iter().filter(|file| file.file_name() != ALL_WRITTEN) {
             let text = fs::read(file.path())?;
             for line in String::from_utf8_lossy(&text).lines() {
                 match serde_json::from_str(line).ok().and_then(|value| parse(&value)) {
@@ -107,6 +109,11 @@ impl Findings {
         }
         merged.sort_by_key(|finding| finding.severity);
         self.all = merged;
+    }
+
+    /// Whether those that are here may not be all.
+    pub(super) fn are_incomplete(&self) -> bool {
+        self.are_lost || self.unreadable > 0
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -234,6 +241,7 @@ pub(super) mod tests {
         ));
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("check-1.json"), lines).unwrap();
+        fs::write(folder.join(ALL_WRITTEN), "").unwrap();
         let findings = Findings::read(&folder, &mut Symbols::default()).unwrap();
         fs::remove_dir_all(&folder).unwrap();
         findings
@@ -250,7 +258,8 @@ pub(super) mod tests {
         .concat());
         assert_eq!(found.counts(), Counts { errors: 1, warnings: 0, notes: 1 });
         assert_eq!((found.all[0].kind, &found.all[0].processes[..]), (Kind::SendBufferChanged, &[1, 2][..]));
-        assert_eq!(found.unreadable, 1);
+        assert!(found.unreadable == 1 && !found.are_lost && found.are_incomplete());
+        assert!(!of(&line(1, "leak", "note")).are_incomplete());
         let json = found.json();
         assert_eq!((&json[0]["wr_id"], &json[0]["stack"][0]["function"]), (&json!(7), &json!("post")));
         assert_eq!(json[0]["queue_pair"], json!({ "number": 17, "order": 1 }));

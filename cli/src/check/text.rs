@@ -12,6 +12,9 @@ pub(super) fn of(findings: &Findings, suppressed: usize) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(out, "softnic: {} lines of findings are cut off", findings.unreadable);
     }
+    if findings.are_lost {
+        let _ = writeln!(out, "softnic: findings are lost: a process could not write them");
+    }
     let Counts { errors, warnings, notes } = findings.counts();
     let mut parts: Vec<String> = [(errors, "error"), (warnings, "warning"), (notes, "note")]
         .into_iter()

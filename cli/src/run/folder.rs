@@ -7,6 +7,8 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
+use softnic_check::ALL_WRITTEN;
+
 use super::library::{IBVERBS, Libraries, OTHER_NAMES, PRELOAD};
 
 /// What the names of all these folders begin with.
@@ -79,7 +81,10 @@ impl PrivateFolder {
 
     /// Makes the folder of the findings.
     pub(crate) fn make_findings(&self) -> Result<PathBuf, String> {
-        make(self.findings())
+        let folder = make(self.findings())?;
+        let all_written = folder.join(ALL_WRITTEN);
+        File::create(&all_written).map_err(|e| format!("cannot make {}: {e}", all_written.display()))?;
+        Ok(folder)
     }
 }
 

@@ -12,6 +12,8 @@ pub(crate) struct Bench {
     pub(super) softnic: PathBuf,
     pub(super) scratch: Scratch,
     pub(super) verbose: bool,
+    /// Where the checker puts what it finds in programs, if they run under it.
+    pub(super) findings: Option<PathBuf>,
 }
 
 impl Bench {
@@ -31,7 +33,15 @@ impl Bench {
     pub(super) fn with(softnic: PathBuf, verbose: bool) -> Result<Bench, String> {
         let scratch = Scratch::new("verbs")?;
         create_folder(&scratch.0.join(TEMPORARY)).map_err(|e| e.to_string())?;
-        Ok(Bench { softnic, scratch, verbose })
+        Ok(Bench { softnic, scratch, verbose, findings: None })
+    }
+
+    /// From now on programs run under the checker.
+    pub(super) fn check(&mut self) -> Result<(), String> {
+        let folder = self.scratch.0.join("findings");
+        create_folder(&folder).map_err(|e| e.to_string())?;
+        self.findings = Some(folder);
+        Ok(())
     }
 
     /// The folder that programs have for temporary files: nothing may be left there.

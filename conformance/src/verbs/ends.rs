@@ -135,6 +135,8 @@ pub(super) struct OnSoftnic {
     output: PathBuf,
     child: Option<Child>,
     processes: Mark,
+    /// Where the checker puts what it finds, if it is there.
+    findings: Option<PathBuf>,
     /// Where the frames of what runs next are recorded, if they are.
     pub(super) pcap: Option<PathBuf>,
     /// The key file of what runs next, if it authenticates its peers.
@@ -160,6 +162,7 @@ impl OnSoftnic {
             processes: Mark::new(&output.to_string_lossy()),
             output,
             child: None,
+            findings: bench.findings.clone(),
             pcap: None,
             key: None,
         }
@@ -226,6 +229,7 @@ impl OnSoftnic {
             command.current_dir(scratch);
         }
         self.processes.put_on(&mut command);
+        command.envs(self.findings.iter().map(|folder| ("SOFTNIC_CHECK", folder)));
         command.env("TMPDIR", &self.temporary).stdin(Stdio::null()).stdout(out).stderr(errors);
         let child = command.spawn().map_err(|e| Error::Failed(format!("`ip netns exec` cannot be started: {e}")))?;
         let pid = child.id();

@@ -4,7 +4,9 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use super::report::{Report, Row};
-use super::{Bench, Test, authenticated, by_name, described, flaws, host, killed, mpi, pair, recorded, rxe, shared};
+use super::{
+    Bench, Test, authenticated, by_name, described, findings, flaws, host, killed, mpi, pair, recorded, rxe, shared,
+};
 use super::{clean, summarised};
 use crate::guest::{Error, catch_interrupts, interrupted};
 
@@ -165,6 +167,10 @@ fn run_one(places: &Places<'_>, n: usize, tests: &[Test]) -> Row {
         let Some(flaw) = verdict.as_ref().err().and_then(|e| flaws::shown_by(&e.to_string())) else { break };
         println!("verbs: {number:3}/{} {} once more: {flaw}", tests.len(), test.name());
         verdict = places.run(test);
+    }
+    if let Some(folder) = &places.bench.findings {
+        let found = findings::judge(folder, &test.name());
+        verdict = verdict.and(found);
     }
     let row = Row { name: test.name(), verdict: verdict.into(), took: begin.elapsed() };
     println!("verbs: {number:3}/{} {}", tests.len(), row.line());

@@ -3,13 +3,24 @@
 //! Each rule counts by itself, and draws from a stream of its own: what it decides depends on the seed and on the calls that it could be for,
 //! and on nothing else.
 
+use std::collections::HashMap;
+use std::fmt::Debug;
 use std::time::Duration;
 
 use super::{CallAction, CallFaults, CmEvent, CompletionAction, Happening, Named, QpMatch, Verb, When, Which};
 use crate::random::Random;
 
-/// Streams of rules are numbered from here on: those of links have small numbers.
-const STREAMS: u64 = 0x7665_7262_0000;
+/// Streams of rules have this bit: those of links have small numbers.
+const STREAMS: u64 = 1 << 63;
+
+/// The stream that a rule draws from: of its content, so that rules before it change nothing. Equal rules are told apart by their order.
+fn stream(content: &str, order: u64) -> u64 {
+    // FNV-1a, which is the same everywhere, and in every release of Rust.
+    let bytes = content.bytes().chain(order.to_le_bytes());
+    let hash =
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    hash | STREAMS
+}
 
 /// A queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,22 +98,22 @@ pub struct CallDecider {
 impl CallDecider {
     /// From the faults and a seed.
     pub fn new(faults: &CallFaults, seed: u64) -> CallDecider {
-        let mut stream = STREAMS;
-        let mut random = || {
-            stream += 1;
-            Random::stream(seed, stream)
+        let mut equal: HashMap<String, u64> = HashMap::new();
+        let mut random = |content: String| {
+            let order = equal.entry(content.clone()).and_modify(|order| *order += 1).or_default();
+            Random::stream(seed, stream(&content, *order))
         };
-        fn entries<R: Clone>(
+        fn entries<R: Clone + Debug>(
             rules: &[Named<R>],
             which: impl Fn(&R) -> Which,
-            mut random: impl FnMut() -> Random,
+            mut random: impl FnMut(String) -> Random,
         ) -> Vec<Entry<R>> {
             let entry = |named: &Named<R>| Entry {
                 which: which(&named.rule),
                 named: named.clone(),
                 matched: 0,
                 applied: 0,
-                random: random(),
+                random: random(format!("{:?}", named.rule)),
             };
             rules.iter().map(entry).collect()
         }
@@ -132,17 +143,16 @@ impl CallDecider {
         decided
     }
 
-    /// What happens before a call of this verb, beside what happens to it.
-    pub fn happens(&mut self, verb: Verb) -> Vec<Happening> {
+    /// What happens before a call of this verb, beside what happens to it, by its place for [`CallDecider::happened`].
+    pub fn happens(&mut self, verb: Verb) -> Vec<(usize, Happening)> {
         let mut found = Vec::new();
-        for entry in &mut self.happenings {
+        for (place, entry) in self.happenings.iter_mut().enumerate() {
             if let When::Call(of, nth) = entry.named.rule.when
                 && of == verb
             {
                 entry.matched += 1;
                 if entry.matched == nth {
-                    entry.applied += 1;
-                    found.push(entry.named.rule.what);
+                    found.push((place, entry.named.rule.what));
                 }
             }
         }
@@ -157,7 +167,7 @@ impl CallDecider {
         })
     }
 
-    /// It did.
+    /// It happened, and to something: an object that it is about was there.
     pub fn happened(&mut self, place: usize) {
         if let Some(entry) = self.happenings.get_mut(place) {
             entry.applied += 1;
@@ -206,11 +216,6 @@ impl CallDecider {
         !self.completions.is_empty()
     }
 
-    /// Whether events of the connection manager do.
-    pub fn has_late(&self) -> bool {
-        !self.late.is_empty()
-    }
-
     /// The rules that were for nothing in this run, by their names, and what they would have been for. What chance left alone is no mistake.
     pub fn unused(&self) -> Vec<(&str, &'static str)> {
         fn names<'a, R>(entries: &'a [Entry<R>], of: &'static str) -> impl Iterator<Item = (&'a str, &'static str)> {
@@ -251,7 +256,15 @@ mod tests {
         let alone = hits("verbs.reg_mr=ENOMEM:1e-2", 7);
         assert_eq!(alone, hits("verbs.reg_mr=ENOMEM:1e-2", 7));
         assert_ne!(alone, hits("verbs.reg_mr=ENOMEM:1e-2", 8));
-        assert_eq!(alone, hits("verbs.reg_mr=ENOMEM:1e-2,verbs.create_qp=EIO:0.5", 7), "another rule draws for itself");
+        for rules in [
+            "verbs.reg_mr=ENOMEM:1e-2,verbs.create_qp=EIO:0.5",
+            "verbs.create_qp=EIO:0.5,verbs.reg_mr=ENOMEM:1e-2",
+            "verbs.poll_cq=late:1ms:0.5,cm.ESTABLISHED=late:1s:0.5,verbs.reg_mr=ENOMEM:1e-2,event.QP_FATAL=5s",
+        ] {
+            assert_eq!(alone, hits(rules, 7), "{rules}: another rule draws for itself");
+        }
+        let twice = hits("verbs.reg_mr=ENOMEM:1e-2,verbs.reg_mr=ENOMEM:1e-2", 7);
+        assert!(twice.len() > alone.len() && alone.iter().all(|call| twice.contains(call)), "equal rules draw apart");
         // Calls of other verbs change nothing.
         let mut mixed = decider("verbs.reg_mr=ENOMEM:1e-2", 7);
         let between = |d: &mut CallDecider| {
@@ -309,6 +322,8 @@ mod tests {
             events.at_times().map(|(place, at, _)| (place, at)).collect::<Vec<_>>(),
             [(1, Duration::from_secs(5))]
         );
+        assert_eq!(events.unused().len(), 3, "whether there was anything for it to be about is not known yet");
+        [0, 2].into_iter().for_each(|place| events.happened(place));
         assert_eq!(events.unused(), [("event.GID_CHANGE=5s", "moment")]);
         events.happened(1);
         assert_eq!(events.unused(), []);

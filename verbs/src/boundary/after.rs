@@ -1,5 +1,7 @@
 //! After a call: what faults have to know of it.
 
+use std::cell::Cell;
+
 use softnic_runtime::api::QpState;
 
 use super::made::Kind;
@@ -43,21 +45,27 @@ pub(crate) fn going<T>(kind: Kind, object: *mut T) {
     }
 }
 
-/// A queue pair is about to go, and its completions with it.
+thread_local! {
+    /// The number of the queue pair that this thread destroys.
+    static GOING: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// A queue pair is about to go.
 pub(crate) fn going_qp(qp: Pointer<Qp>) {
-    if let (Some(state), Ok(qp)) = (faults(), qp.get()) {
+    if let Ok(qp) = qp.get() {
         going(Kind::Qp, (&raw const *qp).cast_mut());
-        state.each_held(|held| held.forget(qp.qpn()));
+        GOING.set(Some(qp.qpn()));
     }
 }
 
-/// It is gone, or stays after all.
+/// It is gone, with its completions, or stays after all.
 pub(crate) fn gone<T>(kind: Kind, object: *mut T, result: c_int) {
     let Some(state) = faults() else { return };
     match kind {
         _ if result != 0 => state.made().note(kind, object.addr(), true),
         Kind::Cq => state.forget_queue(object.addr()),
-        Kind::Qp | Kind::Srq => {}
+        Kind::Qp => forget_completions(GOING.take(), 0),
+        Kind::Srq => {}
     }
 }
 
@@ -96,6 +104,14 @@ pub(crate) fn made_for(id: &Id) {
     all.add(Kind::Srq, srq.expose_provenance());
     drop(all);
     made_qp(qp);
+}
+
+/// The shared receive queue of an id goes, if it has one.
+pub(crate) fn unmaking_srq_of(id: &Id) {
+    if faults().is_some() {
+        // SAFETY: as in `made_for`.
+        going(Kind::Srq, unsafe { (*id.as_c()).srq });
+    }
 }
 
 /// What functions made for an id goes.

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use softnic_runtime::api::call_faults::{CallAction, CallSeen, Verb};
 
-use super::happen::{begin, perform};
+use super::happen::{begin, happen};
 use super::process;
 use super::state::faults;
 use crate::errno::Errno;
@@ -77,7 +77,7 @@ pub(crate) fn before(verb: Verb, about: About<'_>) -> Result<(), Early> {
         let mut decider = state.decider();
         (decider.happens(verb), decider.call(CallSeen { verb, qp, wr_ids: about.wr_ids }))
     };
-    happenings.into_iter().for_each(|what| perform(state, what));
+    happenings.into_iter().for_each(|(place, what)| happen(state, place, what));
     if state.is_dead.load(Ordering::Relaxed) && needs_device(verb) {
         return Err(Early::Failed { errno: Errno(libc::EIO), at: 0 });
     }

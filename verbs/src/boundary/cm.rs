@@ -25,43 +25,34 @@ through! {
         before observe::destroying_event_channel(channel);
     CmCreateId create_id(channel: Option<&Channel>, out: &mut *mut rdma_cm_id, context: *mut c_void, ps: c_int) -> c_int =
         id::create, minus_one, after |result| { after::has_id(made(result, out)); observe::created_id(made(result, out)) };
-    CmDestroyId destroy_id(id: *mut Id) -> c_int = id::destroy, minus_one, before observe::destroying_id(id);
-    CmMigrateId migrate_id(id: &Id, channel: Option<&Channel>) -> c_int = id::migrate, minus_one,
-        after |result| observe::stepped(id, "migrate_id", result);
+    CmDestroyId destroy_id(id: *mut Id) -> c_int = id::destroy, minus_one, before observe::destroying_id(id),
+        after |result| observe::destroyed_id(id, result);
+    CmMigrateId migrate_id(id: &Id, channel: Option<&Channel>) -> c_int = id::migrate, minus_one;
     CmCreateEp create_ep(
         out: &mut *mut rdma_cm_id, found: &rdma_addrinfo, pd: *mut ibv_pd, init: Option<&mut ibv_qp_init_attr>
     ) -> c_int = endpoint::create, minus_one, after |result| { after::has_id(made(result, out)); observe::created_id(made(result, out)) };
     CmDestroyEp destroy_ep(id: &Id) = endpoint::destroy, never,
-        before { after::unmaking_for(id); observe::destroying_id((&raw const *id).cast_mut()) };
+        before { after::unmaking_for(id); after::unmaking_srq_of(id); observe::destroying_ep(id) },
+        after |_result| observe::destroyed_id((&raw const *id).cast_mut(), 0);
     CmGetDevices get_devices(count: *mut c_int) -> *mut *mut ibv_context = devices::get, null;
     CmSetOption set_option(id: &Id, level: c_int, name: c_int, value: *const c_void, len: usize) -> c_int =
         options::set, minus_one;
 
-    CmBindAddr bind_addr(id: &Id, address: *const libc::sockaddr) -> c_int = bind::bind, minus_one,
-        after |result| observe::stepped(id, "bind_addr", result);
+    CmBindAddr bind_addr(id: &Id, address: *const libc::sockaddr) -> c_int = bind::bind, minus_one;
     CmResolveAddr resolve_addr(
         id: &Id, source: *const libc::sockaddr, destination: *const libc::sockaddr, timeout_ms: c_int
-    ) -> c_int = resolve::address, minus_one, about About::id(id), after |result| observe::stepped(id, "resolve_addr", result);
-    CmResolveRoute resolve_route(id: &Id, timeout_ms: c_int) -> c_int = resolve::route, minus_one, about About::id(id),
-        after |result| observe::stepped(id, "resolve_route", result);
-    CmConnect connect(id: &Id, param: Option<&rdma_conn_param>) -> c_int = connect::connect, minus_one, about About::id(id),
-        after |result| observe::stepped(id, "connect", result);
-    CmEstablish establish(id: &Id) -> c_int = connect::establish, minus_one,
-        after |result| observe::stepped(id, "establish", result);
-    CmListen listen(id: &Id, backlog: c_int) -> c_int = listen::listen, minus_one,
-        after |result| observe::stepped(id, "listen", result);
+    ) -> c_int = resolve::address, minus_one, about About::id(id);
+    CmResolveRoute resolve_route(id: &Id, timeout_ms: c_int) -> c_int = resolve::route, minus_one, about About::id(id);
+    CmConnect connect(id: &Id, param: Option<&rdma_conn_param>) -> c_int = connect::connect, minus_one, about About::id(id);
+    CmEstablish establish(id: &Id) -> c_int = connect::establish, minus_one;
+    CmListen listen(id: &Id, backlog: c_int) -> c_int = listen::listen, minus_one;
     CmGetRequest get_request(listener: &Id, out: &mut *mut rdma_cm_id) -> c_int = listen::get_request, minus_one,
         after |result| { after::has_id(made(result, out)); observe::created_id(made(result, out)) };
-    CmAccept accept(id: &Id, param: Option<&rdma_conn_param>) -> c_int = connect::accept, minus_one,
-        after |result| observe::stepped(id, "accept", result);
-    CmReject reject(id: &Id, private_data: *const c_void, len: u8) -> c_int = connect::reject, minus_one,
-        after |result| observe::stepped(id, "reject", result);
-    CmReject reject_ece(id: &Id, private_data: *const c_void, len: u8) -> c_int = connect::reject_ece, minus_one,
-        after |result| observe::stepped(id, "reject", result);
-    CmNotify notify(id: &Id, event: c_int) -> c_int = connect::notify, minus_one,
-        after |result| observe::stepped(id, "notify", result);
-    CmDisconnect disconnect(id: &Id) -> c_int = connect::disconnect, minus_one,
-        after |result| observe::stepped(id, "disconnect", result);
+    CmAccept accept(id: &Id, param: Option<&rdma_conn_param>) -> c_int = connect::accept, minus_one;
+    CmReject reject(id: &Id, private_data: *const c_void, len: u8) -> c_int = connect::reject, minus_one;
+    CmReject reject_ece(id: &Id, private_data: *const c_void, len: u8) -> c_int = connect::reject_ece, minus_one;
+    CmNotify notify(id: &Id, event: c_int) -> c_int = connect::notify, minus_one;
+    CmDisconnect disconnect(id: &Id) -> c_int = connect::disconnect, minus_one;
 
     CmCreateQp create_qp(id: &Id, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> c_int = qp::create, minus_one,
         after |result| { after::made_for(id); observe::created_qp_of(id, result) };
@@ -72,15 +63,15 @@ through! {
         after |result| { after::made_for(id); observe::created_srq_of(id, result) };
     CmCreateSrq create_srq_ex(id: &Id, init: &mut ibv_srq_init_attr_ex) -> c_int = srq::create_ex, minus_one,
         after |result| { after::made_for(id); observe::created_srq_of(id, result) };
-    CmDestroySrq destroy_srq(id: &Id) = srq::destroy, never, before observe::destroying_srq_of(id);
+    CmDestroySrq destroy_srq(id: &Id) = srq::destroy, never,
+        before { after::unmaking_srq_of(id); observe::destroying_srq_of(id) };
     CmInitQpAttr init_qp_attr(id: &Id, attr: &mut ibv_qp_attr, mask: &mut c_int) -> c_int = qp::init_attr, minus_one;
 
     CmJoinMulticast join_multicast(id: &Id, address: *const libc::sockaddr, context: *mut c_void) -> c_int =
-        multicast::join, minus_one, after |result| observe::stepped(id, "join_multicast", result);
+        multicast::join, minus_one;
     CmJoinMulticast join_multicast_ex(id: &Id, attr: &rdma_cm_join_mc_attr_ex, context: *mut c_void) -> c_int =
-        multicast::join_ex, minus_one, after |result| observe::stepped(id, "join_multicast", result);
-    CmLeaveMulticast leave_multicast(id: &Id, address: *const libc::sockaddr) -> c_int = multicast::leave, minus_one,
-        after |result| observe::stepped(id, "leave_multicast", result);
+        multicast::join_ex, minus_one;
+    CmLeaveMulticast leave_multicast(id: &Id, address: *const libc::sockaddr) -> c_int = multicast::leave, minus_one;
 
     CmGetCmEvent get_cm_event(channel: &Channel, out: &mut *mut CmEvent) -> c_int = event::get_event, minus_one,
         after |result| { after::took_event(made(result, out)); observe::got_cm_event(made(result, out)) };

@@ -23,6 +23,9 @@ fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
 
 /// What happens to a completion.
 fn decide(state: &State, completion: &Completion) -> Option<CompletionAction> {
+    if !state.judges_completions {
+        return None;
+    }
     let qpn = completion.qpn.value();
     let place = state.made().place_of(qpn);
     let is_success = completion.status == Status::Success;
@@ -33,32 +36,31 @@ fn decide(state: &State, completion: &Completion) -> Option<CompletionAction> {
 /// Takes at most `max` completions that the faults let go; an error when none will ever come.
 fn take(state: &'static State, cq: &Cq, max: usize) -> Result<Vec<Given>, ()> {
     let held = state.held(cq);
+    // From the first of them on: threads that poll one queue take its completions in one after the other.
+    let mut held = lock(&held);
     let now = Instant::now();
-    let (mut came, mut failures, mut is_lost) = (Vec::new(), Vec::new(), false);
-    let result = cq.ours.queue.poll_each(max.max(64), |completion| came.push(completion));
-    {
-        let mut held = lock(&held);
-        held.polled();
-        for completion in came {
-            let action = decide(state, &completion);
-            match action {
-                Some(CompletionAction::Status(..)) => failures.push((completion.qpn.value(), side_of(&completion))),
-                Some(CompletionAction::Overrun) => is_lost = true,
-                _ => {}
-            }
-            if let Some(due) = held.take_in(completion, action, now) {
-                // A program that sleeps until it comes is woken then.
-                let queue = cq.ours.queue.clone();
-                state.timer.at(due, move || queue.raise());
-            }
+    // Those that may pass others are looked for further ahead; without such rules the queue keeps them, and overruns as ever.
+    let ahead = if state.judges_completions { max.max(64) } else { max };
+    let (mut came, mut is_lost) = (Vec::new(), false);
+    let result = cq.ours.queue.poll_each(ahead, |completion| came.push(completion));
+    held.polled();
+    for completion in came {
+        let action = decide(state, &completion);
+        match action {
+            // Before the program sees what failed, its queue pair is in the state that follows.
+            Some(CompletionAction::Status(..)) => state.made().fail(completion.qpn.value(), side_of(&completion)),
+            Some(CompletionAction::Overrun) => is_lost = true,
+            _ => {}
+        }
+        if let Some(due) = held.take_in(completion, action, now) {
+            // A program that sleeps until it comes is woken then.
+            let queue = cq.ours.queue.clone();
+            state.timer.at(due, move || queue.raise());
         }
     }
-    // Before the program sees what failed, its queue pair is in the state that follows.
-    failures.into_iter().for_each(|(qpn, side)| state.made().fail(qpn, side));
     if is_lost {
-        overrun(state, cq);
+        overrun(&state.made(), cq);
     }
-    let mut held = lock(&held);
     let given = held.hand_out(max, now)?;
     // A program that armed the queue before it polled may sleep now, and what waits for polls would wait for ever.
     if given.is_empty() && held.is_armed && held.sleeps(now) {
@@ -122,7 +124,6 @@ pub(crate) extern "C" fn req_notify_cq(cq: &Cq, solicited_only: c_int) -> c_int 
             cq.ours.queue.raise();
         }
     }
-    observe::armed(cq, solicited_only != 0, result);
     result
 }
 

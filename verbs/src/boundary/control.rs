@@ -49,7 +49,7 @@ through! {
         region::reg_buf, null, after |mr| observe::registered(pd, addr.addr() as u64, access, mr);
     ReregMr rereg_mr(
         mr: Pointer<Mr>, flags: c_int, pd: Pointer<Pd>, addr: *mut c_void, length: usize, access: c_uint
-    ) -> c_int = region::rereg, rereg, before observe::reregistering(mr, flags, pd, addr, length),
+    ) -> c_int = region::rereg, rereg,
         after |result| observe::reregistered(mr, flags, access, result);
     DeregMr dereg_mr(mr: Pointer<Mr>) -> c_int = region::dereg, errno,
         before observe::deregistering(mr), after |result| observe::deregistered(mr, result);
@@ -67,7 +67,7 @@ through! {
         before { after::going(Kind::Cq, cq.as_ptr()); observe::destroying_cq(cq) },
         after |result| { after::gone(Kind::Cq, cq.as_ptr(), result); observe::destroyed_cq(cq, result) };
     GetCqEvent get_cq_event(channel: &Channel, cq: &mut *mut ibv_cq, cq_context: &mut *mut c_void) -> c_int =
-        events::get_completion, minus_one, before observe::getting_cq_event(channel),
+        events::get_completion, minus_one,
         after |result| {
             let cq = if result == 0 { *cq } else { std::ptr::null_mut() };
             after::took_completion_event(cq);
@@ -82,8 +82,7 @@ through! {
 
     CreateSrq create_srq(pd: Pointer<Pd>, init: &mut ibv_srq_init_attr) -> *mut ibv_srq = shared_receive::create, null,
         after |srq| { after::made(Kind::Srq, srq); observe::created_srq(pd.as_ptr().cast(), &init.attr, srq) };
-    ModifySrq modify_srq(srq: Pointer<Srq>, attr: &ibv_srq_attr, mask: c_int) -> c_int = shared_receive::modify, errno,
-        after |result| observe::modified_srq(srq, attr, mask, result);
+    ModifySrq modify_srq(srq: Pointer<Srq>, attr: &ibv_srq_attr, mask: c_int) -> c_int = shared_receive::modify, errno;
     QuerySrq query_srq(srq: Pointer<Srq>, attr: &mut ibv_srq_attr) -> c_int = shared_receive::query, errno;
     DestroySrq destroy_srq(srq: Pointer<Srq>) -> c_int = shared_receive::destroy, errno,
         before { after::going(Kind::Srq, srq.as_ptr()); observe::destroying_srq(srq) },
@@ -95,7 +94,7 @@ through! {
         context: ContextPtr<'_>, init: &mut ibv_qp_init_attr_ex, dv: Option<&softnicdv_qp_init_attr>
     ) -> *mut ibv_qp = vendor::create_qp, null, after |qp| { after::made_qp(qp); observe::created_qp(qp) };
     ModifyQp modify_qp(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int) -> c_int = qp_attributes::modify, errno,
-        about About::queue_pair(qp), before observe::modifying_qp(qp, attr, mask),
+        about About::queue_pair(qp),
         after |result| { after::modified(qp, attr, mask, result); observe::modified_qp(qp, attr, mask, result) };
     QueryQp query_qp(qp: Pointer<Qp>, attr: &mut ibv_qp_attr, mask: c_int, init: &mut ibv_qp_init_attr) -> c_int =
         qp_attributes::query, errno, about About::queue_pair(qp);
@@ -103,9 +102,9 @@ through! {
         before { after::going_qp(qp); observe::destroying_qp(qp) },
         after |result| { after::gone(Kind::Qp, qp.as_ptr(), result); observe::destroyed_qp(qp, result) };
     AttachMcast attach_mcast(qp: Pointer<Qp>, gid: &ibv_gid, lid: u16) -> c_int = address::attach, errno,
-        about About::queue_pair(qp), after |result| observe::attached(qp, gid, result);
+        about About::queue_pair(qp);
     DetachMcast detach_mcast(qp: Pointer<Qp>, gid: &ibv_gid, lid: u16) -> c_int = address::detach, errno,
-        about About::queue_pair(qp), after |result| observe::detached(qp, gid, result);
+        about About::queue_pair(qp);
 
     CreateAh create_ah(pd: Pointer<Pd>, attr: &ibv_ah_attr) -> *mut ibv_ah = address::create, null,
         after |ah| observe::created_ah(pd, ah);

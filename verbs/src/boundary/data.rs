@@ -4,6 +4,7 @@ use softnic_runtime::api::call_faults::Verb;
 
 use super::before::{About, Early, before};
 use super::observe;
+use super::state::known;
 use crate::abi::*;
 use crate::calls::{builder, post};
 use crate::errno::Errno;
@@ -14,15 +15,19 @@ use crate::objects::shared_receive::Srq;
 /// A work request in a list of the program's.
 trait Listed: Sized {
     fn wr_id(&self) -> u64;
-    fn next(&mut self) -> &mut *mut Self;
+    fn next(&self) -> *mut Self;
+    fn set_next(&mut self, next: *mut Self);
 }
 
 impl Listed for ibv_send_wr {
     fn wr_id(&self) -> u64 {
         self.wr_id
     }
-    fn next(&mut self) -> &mut *mut ibv_send_wr {
-        &mut self.next
+    fn next(&self) -> *mut ibv_send_wr {
+        self.next
+    }
+    fn set_next(&mut self, next: *mut ibv_send_wr) {
+        self.next = next;
     }
 }
 
@@ -30,18 +35,21 @@ impl Listed for ibv_recv_wr {
     fn wr_id(&self) -> u64 {
         self.wr_id
     }
-    fn next(&mut self) -> &mut *mut ibv_recv_wr {
-        &mut self.next
+    fn next(&self) -> *mut ibv_recv_wr {
+        self.next
+    }
+    fn set_next(&mut self, next: *mut ibv_recv_wr) {
+        self.next = next;
     }
 }
 
 /// The work requests of a list, in their order.
 fn all<W: Listed>(mut wr: *mut W) -> Vec<*mut W> {
     let mut found = Vec::new();
-    // SAFETY: NULL, or a work request of the program.
-    while let Some(this) = unsafe { wr.as_mut() } {
+    // SAFETY: NULL, or a work request of the program, which may be a constant.
+    while let Some(this) = unsafe { wr.as_ref() } {
         found.push(wr);
-        wr = *this.next();
+        wr = this.next();
     }
     found
 }
@@ -54,6 +62,9 @@ fn post_list<W: Listed>(
     bad: &mut *mut W,
     post: impl FnOnce(*mut W, &mut *mut W) -> c_int,
 ) -> c_int {
+    if known().is_none() {
+        return post(list, bad);
+    }
     let requests = all(list);
     // SAFETY: they are the program's, and the call is not over.
     let wr_ids: Vec<u64> = requests.iter().map(|&wr| unsafe { &*wr }.wr_id()).collect();
@@ -69,7 +80,7 @@ fn post_list<W: Listed>(
     for (place, &wr) in places.iter().enumerate() {
         let next = places.get(place + 1).copied().unwrap_or(std::ptr::null_mut());
         // SAFETY: it is an element of the copy, which nobody else uses.
-        unsafe { *(*wr).next() = next };
+        unsafe { (*wr).set_next(next) };
     }
     if let Some(&first) = places.first() {
         let mut refused = first;
@@ -133,7 +144,8 @@ pub(crate) fn wrap_builder(table: &mut BuilderTable) {
 /// `ibv_wr_complete`: all or nothing.
 extern "C" fn wr_complete(qp: &Qp) -> c_int {
     let building: &Building = builder::building(qp);
-    let wr_ids: Vec<u64> = building.requests.iter().map(|request| request.wr_id).collect();
+    let ids = || building.requests.iter().map(|request| request.wr_id).collect();
+    let wr_ids: Vec<u64> = known().map_or_else(Vec::new, |_| ids());
     if let Err(early) = before(Verb::PostSend, About { qp: Some(qp.qpn()), wr_ids: &wr_ids, id: None }) {
         builder::abort(qp);
         return match early {

@@ -24,64 +24,79 @@ pub(crate) fn begin(state: &'static State) {
     let at_times: Vec<_> = state.decider().at_times().collect();
     for (place, at, what) in at_times {
         state.timer.at(now.checked_add(at).unwrap_or(now), move || {
-            state.decider().happened(place);
-            perform(state, what);
+            happen(state, place, what);
         });
     }
 }
 
-/// It happens now.
-pub(crate) fn perform(state: &'static State, what: Happening) {
+/// It happens now: by its place among the rules, what.
+pub(crate) fn happen(state: &'static State, place: usize, what: Happening) {
+    if perform(state, what) {
+        state.decider().happened(place);
+    }
+}
+
+/// Whether what it is about was there.
+fn perform(state: &'static State, what: Happening) -> bool {
     match what {
         Happening::Cm(event) => {
             let ids = state.made().ids();
-            for id in ids {
-                // One that is destroyed hears of nothing.
-                let _ = id.push_now(IdEvent::Played(event.code(), 0));
-            }
+            // One that is destroyed hears of nothing.
+            ids.iter().filter(|id| id.push_now(IdEvent::Played(event.code(), 0)).is_ok()).count() > 0
         }
         Happening::Async { event: AsyncEvent::PortErr, lasts, .. } => {
-            each_nic(|nic| set_link(&nic.runtime, false));
+            let any = each_nic(|nic| set_link(&nic.runtime, false));
             if let Some(lasts) = lasts {
                 let now = Instant::now();
-                let mend = || each_nic(|nic| set_link(&nic.runtime, true));
+                let mend = || {
+                    each_nic(|nic| set_link(&nic.runtime, true));
+                };
                 state.timer.at(now.checked_add(lasts).unwrap_or(now), mend);
             }
+            any
         }
-        Happening::Async { event: AsyncEvent::CqErr, object, .. } => {
-            let made = state.made();
-            let Some(cq) = made.cq(object) else { return };
-            drop(made);
-            overrun(state, cq);
-        }
+        Happening::Async { event: AsyncEvent::CqErr, object, .. } => queue_fails(state, object),
         Happening::Async { event, object, .. } => of_object(&state.made(), state, event, object),
     }
 }
 
-fn of_object(made: &Made, state: &State, event: AsyncEvent, object: u32) {
+fn of_object(made: &Made, state: &State, event: AsyncEvent, object: u32) -> bool {
     match event {
-        AsyncEvent::QpFatal => made.qp(object).into_iter().for_each(fail_fatally),
+        AsyncEvent::QpFatal => made.qp(object).map(fail_fatally).is_some(),
         AsyncEvent::SrqLimitReached | AsyncEvent::SrqErr => {
-            let Some(srq) = made.srq(object) else { return };
+            let Some(srq) = made.srq(object) else { return false };
             srq.context().nic().owners.raise(event.code(), Some(srq.subject()));
             if event == AsyncEvent::SrqErr {
                 let queue = (&raw const *srq).addr();
                 made.qps().filter(|qp| qp.base.srq.addr() == queue).for_each(fail);
             }
+            true
         }
         AsyncEvent::DeviceFatal => {
             state.is_dead.store(true, Ordering::Relaxed);
             made.qps().for_each(fail);
-            each_nic(|nic| nic.owners.raise(event.code(), None));
+            each_nic(|nic| nic.owners.raise(event.code(), None))
         }
         event => each_nic(|nic| nic.owners.raise(event.code(), None)),
     }
 }
 
-/// A completion queue is of no more use, as when it was full: its queue pairs neither.
-pub(crate) fn overrun(state: &State, cq: &Cq) {
-    state.held(cq).lock().unwrap_or_else(|p| p.into_inner()).overrun();
+/// A completion queue, by its place in the order of making, is of no more use.
+fn queue_fails(state: &State, object: u32) -> bool {
+    let found = |made: &Made| made.cq(object).map(|cq| (&raw const *cq).addr());
+    let Some(address) = found(&state.made()) else { return false };
+    let held = state.held_at(address);
+    // Locked in this order, both to the end: a program that destroys the queue meanwhile waits, and one that did before is seen.
+    let mut held = held.lock().unwrap_or_else(|p| p.into_inner());
     let made = state.made();
+    let Some(cq) = made.cq(object) else { return false };
+    held.overrun();
+    overrun(&made, cq);
+    true
+}
+
+/// A completion queue is of no more use, as when it was full: its queue pairs neither.
+pub(crate) fn overrun(made: &Made, cq: &Cq) {
     let queue = cq.as_c();
     cq.context().nic().owners.raise(AsyncEvent::CqErr.code(), Some(cq.subject()));
     made.qps().filter(|qp| qp.base.send_cq == queue || qp.base.recv_cq == queue).for_each(fail_fatally);
@@ -101,8 +116,8 @@ fn set_link(nic: &Context, up: bool) {
     nic.set_link(up);
 }
 
-/// The NICs that are open.
-fn each_nic(act: impl Fn(&Nic)) {
+/// The NICs that are open; whether there are any.
+fn each_nic(act: impl Fn(&Nic)) -> bool {
     let mut seen = Vec::new();
     for nics in device_list::devices().iter().filter_map(|device| device.opened()) {
         if !seen.iter().any(|known| std::sync::Arc::ptr_eq(known, &nics)) {
@@ -110,4 +125,5 @@ fn each_nic(act: impl Fn(&Nic)) {
             seen.push(nics);
         }
     }
+    !seen.is_empty()
 }

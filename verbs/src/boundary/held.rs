@@ -153,28 +153,9 @@ impl Held {
             && let Some(first) = self.entries.iter_mut().find(|entry| matches!(entry.release, Release::Behind(_)))
         {
             first.release = Release::Now;
-            if self.entries.iter().any(|entry| entry.release == Release::Now) {
-                return self.hand_out_freed(max);
-            }
+            return self.hand_out(max, now);
         }
         if given.is_empty() && self.entries.is_empty() && self.is_overrun && max > 0 { Err(()) } else { Ok(given) }
-    }
-
-    /// Those at the head of their queues that nothing holds any more.
-    fn hand_out_freed(&mut self, max: usize) -> Result<Vec<Given>, ()> {
-        let (mut given, mut waiting) = (Vec::new(), HashSet::new());
-        let mut left = VecDeque::with_capacity(self.entries.len());
-        for entry in self.entries.drain(..) {
-            let key = key_of(&entry.completion);
-            if given.len() < max && entry.release == Release::Now && !waiting.contains(&key) {
-                given.push(Given { completion: entry.completion, changed: entry.changed });
-            } else {
-                waiting.insert(key);
-                left.push_back(entry);
-            }
-        }
-        self.entries = left;
-        Ok(given)
     }
 
     /// The program sleeps, and polls no more until an event comes: what waits for polls goes on. Whether there is anything for it to find.
@@ -189,13 +170,10 @@ impl Held {
                 entry.release = Release::Now;
             }
         }
-        let mut waiting = HashSet::new();
-        self.entries.iter().any(|entry| {
-            let key = key_of(&entry.completion);
-            let goes = entry.release == Release::Now && !waiting.contains(&key);
-            waiting.insert(key);
-            goes
-        })
+        // Who is behind another one of its queue waits for that.
+        let mut seen = HashSet::new();
+        let mut heads = self.entries.iter().filter(|entry| seen.insert(key_of(&entry.completion)));
+        heads.any(|entry| entry.release == Release::Now)
     }
 
     /// A queue pair begins anew, or is gone: so are its completions.

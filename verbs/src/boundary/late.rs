@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use softnic_runtime::api::call_faults::CmEvent;
 use softnic_runtime::api::cm::Event;
 
-use super::state::faults;
-use crate::rdmacm::pending::{IdEvent, Shared};
+use super::state::{Until, faults};
+use crate::rdmacm::pending::{Entry, IdEvent, Shared};
 
 /// What an event will be to the program, in the order of likelihood.
 fn kinds(what: &IdEvent) -> &'static [CmEvent] {
@@ -46,13 +46,43 @@ pub(crate) fn hold(to: &Arc<Shared>, what: IdEvent) -> bool {
     until.insert(key, due);
     let to = Arc::clone(to);
     state.timer.at(due, move || {
-        let mut until = state.until.lock().unwrap_or_else(|p| p.into_inner());
-        if until.get(&key) == Some(&due) {
-            until.remove(&key);
-        }
-        if let Err(entry) = to.push_now(what) {
+        if let Err(entry) = let_go(&state.until, due, &to, what) {
+            // That locks the connection manager, whose thread holds events back with its lock held.
             entry.refuse();
         }
     });
     true
+}
+
+/// Queues an event that was held until `due`. It comes back, with nothing locked, where its id is gone.
+fn let_go(until: &Until, due: Instant, to: &Arc<Shared>, what: IdEvent) -> Result<(), Entry> {
+    let key = Arc::as_ptr(to).addr();
+    // Kept until the event is queued: the next one of the id is behind it.
+    let mut until = until.lock().unwrap_or_else(|p| p.into_inner());
+    if until.get(&key) == Some(&due) {
+        until.remove(&key);
+    }
+    to.push_now(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rdmacm::pending::Queue;
+
+    #[test]
+    fn an_event_of_an_id_that_is_gone_comes_back_with_nothing_locked() {
+        let (queue, until, due) = (Arc::new(Queue::new().unwrap()), Until::default(), Instant::now());
+        let [there, gone] = [Shared::new(&queue), Shared::new(&queue)];
+        *gone.queue() = None;
+        for (id, comes_back) in [(&there, false), (&gone, true)] {
+            until.lock().unwrap().insert(Arc::as_ptr(id).addr(), due);
+            let back = let_go(&until, due, id, IdEvent::Played(0, 0));
+            assert_eq!(back.is_err(), comes_back);
+            assert!(
+                until.try_lock().is_ok_and(|until| until.is_empty()),
+                "whoever refuses it may wait for those who hold events back"
+            );
+        }
+    }
 }

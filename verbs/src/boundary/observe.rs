@@ -70,8 +70,6 @@ pub(crate) fn registered_ex(_pd: Pointer<Pd>, attr: &ibv_mr_init_attr, mr: *mut 
     checking::registered(iova, attr.access as c_uint, mr);
 }
 
-pub(crate) fn reregistering(_mr: Pointer<Mr>, _flags: c_int, _pd: Pointer<Pd>, _addr: *mut c_void, _length: usize) {}
-
 pub(crate) fn reregistered(mr: Pointer<Mr>, flags: c_int, access: c_uint, result: c_int) {
     checking::reregistered(mr, flags, access, result);
 }
@@ -97,8 +95,12 @@ pub(crate) fn deallocated_mw(mw: Pointer<Mw>, result: c_int) {
 }
 
 /// By `ibv_bind_mw`, which posts the work request.
-pub(crate) fn bound_mw(qp: &Qp, _mw: &ibv_mw, bind: &ibv_mw_bind, result: c_int) {
-    checking::bound_mw(qp, bind, result);
+pub(crate) fn binding_mw(qp: &Qp, bind: &ibv_mw_bind) {
+    checking::binding_mw(qp, bind);
+}
+
+pub(crate) fn bound_mw(qp: &Qp, result: c_int) {
+    checking::posted_built(qp, result);
 }
 
 // Channels and completion queues.
@@ -137,11 +139,6 @@ pub(crate) fn polled(cq: &Cq, completions: &[ibv_wc]) {
     checking::polled(cq, completions);
 }
 
-pub(crate) fn armed(_cq: &Cq, _solicited_only: bool, _result: c_int) {}
-
-/// A thread is about to wait for an event of the channel.
-pub(crate) fn getting_cq_event(_channel: &Channel) {}
-
 /// `cq` is NULL where there was none.
 pub(crate) fn got_cq_event(_channel: &Channel, cq: *mut ibv_cq) {
     checking::got_cq_event(cq);
@@ -167,8 +164,6 @@ pub(crate) fn created_srq(_pd: *mut ibv_pd, _attr: &ibv_srq_attr, srq: *mut ibv_
     checking::created_srq(srq);
 }
 
-pub(crate) fn modified_srq(_srq: Pointer<Srq>, _attr: &ibv_srq_attr, _mask: c_int, _result: c_int) {}
-
 pub(crate) fn destroying_srq(srq: Pointer<Srq>) {
     checking::destroying_srq(srq.as_ptr());
 }
@@ -183,8 +178,6 @@ pub(crate) fn created_qp(qp: *mut ibv_qp) {
     checking::created_qp(qp.cast(), true);
 }
 
-pub(crate) fn modifying_qp(_qp: Pointer<Qp>, _attr: &ibv_qp_attr, _mask: c_int) {}
-
 pub(crate) fn modified_qp(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int, result: c_int) {
     checking::modified_qp(qp, attr, mask, result);
 }
@@ -196,10 +189,6 @@ pub(crate) fn destroying_qp(qp: Pointer<Qp>) {
 pub(crate) fn destroyed_qp(qp: Pointer<Qp>, result: c_int) {
     checking::went(ObjectKind::QueuePair, qp.as_ptr(), result);
 }
-
-pub(crate) fn attached(_qp: Pointer<Qp>, _gid: &ibv_gid, _result: c_int) {}
-
-pub(crate) fn detached(_qp: Pointer<Qp>, _gid: &ibv_gid, _result: c_int) {}
 
 // Address handles.
 
@@ -267,9 +256,20 @@ pub(crate) fn created_id(id: *mut rdma_cm_id) {
     checking::created_qp_of(id.cast());
 }
 
+/// By `rdma_destroy_id`, which leaves what else was made for the id.
 pub(crate) fn destroying_id(id: *mut Id) {
+    checking::going(ObjectKind::ConnectionId, id);
+}
+
+pub(crate) fn destroyed_id(id: *mut Id, result: c_int) {
+    checking::went(ObjectKind::ConnectionId, id, result);
+}
+
+/// By `rdma_destroy_ep`: with all that the id has.
+pub(crate) fn destroying_ep(id: &Id) {
     checking::destroying_qp_of(id);
-    checking::goes(ObjectKind::ConnectionId, id);
+    checking::destroying_srq_of(id);
+    checking::going(ObjectKind::ConnectionId, id);
 }
 
 /// By `rdma_create_qp`: the id has it now, and a request that `rdma_get_request` returns.
@@ -283,17 +283,24 @@ pub(crate) fn destroying_qp_of(id: &Id) {
     checking::destroying_qp_of(id);
 }
 
-pub(crate) fn created_srq_of(_id: &Id, _result: c_int) {}
+pub(crate) fn created_srq_of(id: &Id, result: c_int) {
+    if result == 0 {
+        checking::created_srq_of(id);
+    }
+}
 
-pub(crate) fn destroying_srq_of(_id: &Id) {}
-
-/// A step of a connection, by the name of the function without `rdma_`.
-pub(crate) fn stepped(_id: &Id, _function: &'static str, _result: c_int) {}
+pub(crate) fn destroying_srq_of(id: &Id) {
+    checking::destroying_srq_of(id);
+}
 
 /// `event` is NULL where there was none.
-pub(crate) fn got_cm_event(_event: *const CmEvent) {}
+pub(crate) fn got_cm_event(event: *const CmEvent) {
+    checking::got_cm_event(event);
+}
 
-pub(crate) fn acknowledging_cm_event(_event: *const CmEvent) {}
+pub(crate) fn acknowledging_cm_event(event: *const CmEvent) {
+    checking::acknowledging_cm_event(event);
+}
 
 /// The process ends, by exit(3) or the end of main.
 pub(crate) fn process_ends() {

@@ -15,14 +15,18 @@ use crate::message::warn;
 use crate::objects::completion_queue::Cq;
 use crate::per_process::PerProcess;
 
+/// Until when events of an id are held back, by the address of what threads know of it.
+pub(crate) type Until = Mutex<HashMap<usize, Instant>>;
+
 /// What faults know of the process.
 pub(crate) struct State {
     decider: Mutex<CallDecider>,
+    /// Whether there are rules for completions.
+    pub(crate) judges_completions: bool,
     made: Mutex<Made>,
     /// Of each completion queue, by its address.
     held: Mutex<HashMap<usize, Arc<Mutex<Held>>>>,
-    /// Until when events of an id are held back, by the address of what threads know of it.
-    pub(crate) until: Mutex<HashMap<usize, Instant>>,
+    pub(crate) until: Until,
     /// The device failed for good.
     pub(crate) is_dead: AtomicBool,
     pub(crate) has_begun: AtomicBool,
@@ -37,8 +41,10 @@ impl Default for State {
     fn default() -> State {
         let none = Default::default();
         let (faults, seed) = environment().map_or((&none, 0), |e| (&e.call_faults, e.options.seed));
+        let decider = CallDecider::new(faults, seed);
         State {
-            decider: Mutex::new(CallDecider::new(faults, seed)),
+            judges_completions: decider.has_completions(),
+            decider: Mutex::new(decider),
             made: Mutex::default(),
             held: Mutex::default(),
             until: Mutex::default(),
@@ -61,6 +67,11 @@ pub(crate) fn faults() -> Option<&'static State> {
     is_wanted().then(|| STATE.get())
 }
 
+/// What is known of the process, if anybody asks what it does.
+pub(crate) fn known() -> Option<&'static State> {
+    faults()
+}
+
 impl State {
     pub(crate) fn decider(&self) -> MutexGuard<'_, CallDecider> {
         lock(&self.decider)
@@ -73,7 +84,12 @@ impl State {
 
     /// The completions of a queue.
     pub(crate) fn held(&self, cq: &Cq) -> Arc<Mutex<Held>> {
-        Arc::clone(lock(&self.held).entry((&raw const *cq).addr()).or_default())
+        self.held_at((&raw const *cq).addr())
+    }
+
+    /// The same of a queue that may be gone.
+    pub(crate) fn held_at(&self, address: usize) -> Arc<Mutex<Held>> {
+        Arc::clone(lock(&self.held).entry(address).or_default())
     }
 
     /// A queue is gone.

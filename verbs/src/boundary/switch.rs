@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use super::{completions, data, late, observe, state, table_verbs};
 use crate::calls::open::{ibv_context_ops, verbs_context};
 use crate::calls::{builder, open, poll};
-use crate::exit;
 use crate::rdmacm::pending;
+use crate::{exit, fork};
 
 const UNDECIDED: u8 = 0;
 const OFF: u8 = 1;
@@ -29,11 +29,13 @@ pub(crate) fn is_on() -> bool {
 fn decide() -> bool {
     let on = state::is_wanted() || observe::is_wanted();
     if on {
+        // What is known of the process is known of no child of it, also of one that comes before any device was asked for.
+        fork::watch();
         open::OPS.wrap(wrap_ops);
         open::TABLE.wrap(wrap_table);
         builder::TABLE.wrap(data::wrap_builder);
         poll::READERS.wrap(completions::wrap_readers);
-        exit::at(exit::Step::Boundary, end);
+        exit::at_last(end);
         // Whoever came before did the same.
         let _ = pending::HOLD.set(late::hold);
         exit::watch();

@@ -31,7 +31,7 @@ through! {
         before observe::deallocating_mw(mw), after |result| observe::deallocated_mw(mw, result);
     BindMw bind_mw(qp: &Qp, mw: &ibv_mw, bind: &ibv_mw_bind) -> c_int = window::bind, errno,
         about About { qp: Some(qp.qpn()), wr_ids: &[bind.wr_id], id: None },
-        after |result| observe::bound_mw(qp, mw, bind, result);
+        before observe::binding_mw(qp, bind), after |result| observe::bound_mw(qp, result);
     CreateCq create_cq_ex(context: ContextPtr<'_>, attr: &ibv_cq_init_attr_ex) -> *mut ibv_cq = create_cq::create_ex, null,
         after |cq| { after::made(Kind::Cq, cq); observe::created_cq(context, cq) };
     CreateQp create_qp_ex(context: ContextPtr<'_>, init: &mut ibv_qp_init_attr_ex) -> *mut ibv_qp =

@@ -6,32 +6,49 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use softnic_check::{Finding, Stack};
+use softnic_check::{ALL_WRITTEN, Finding, Stack};
 
 use super::modules::{function_of, module_of};
 
 /// The file of this process.
-pub(super) struct FindingsFile(PathBuf);
+pub(super) struct FindingsFile {
+    path: PathBuf,
+    /// What says, as long as it is there, that all findings were written.
+    all_written: Option<PathBuf>,
+}
 
 impl FindingsFile {
     /// In a folder one for each process; a file is all processes'.
     pub(super) fn of(path: &Path) -> FindingsFile {
         match path.is_dir() {
-            true => FindingsFile(path.join(format!("check-{}.json", std::process::id()))),
-            false => FindingsFile(path.to_owned()),
+            true => FindingsFile {
+                all_written: Some(path.join(ALL_WRITTEN)),
+                path: path.join(format!("check-{}.json", std::process::id())),
+            },
+            false => FindingsFile { path: path.to_owned(), all_written: None },
         }
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
-    /// Adds findings. The file is opened for each time: a program may close descriptors that it does not know.
+    /// Adds findings. Whoever reads them hears of it where that fails.
     pub(super) fn add(&self, findings: &[Finding]) -> io::Result<()> {
+        self.append(findings).inspect_err(|_| {
+            if let Some(all_written) = &self.all_written {
+                // Another process may have been first.
+                let _ = std::fs::remove_file(all_written);
+            }
+        })
+    }
+
+    /// The file is opened for each time: a program may close descriptors that it does not know.
+    fn append(&self, findings: &[Finding]) -> io::Result<()> {
         let mut options = OpenOptions::new();
         options.append(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
         let lines: String = findings.iter().map(line).collect();
-        options.open(&self.0)?.write_all(lines.as_bytes())
+        options.open(&self.path)?.write_all(lines.as_bytes())
     }
 }
 
@@ -145,6 +162,13 @@ mod tests {
         file.add(&[finding]).unwrap();
         assert_eq!(std::fs::read_to_string(file.path()).unwrap().lines().count(), 3);
         assert!(FindingsFile::of(&folder.join("none/file")).add(&[]).is_err());
+        // What cannot be written is known to whoever reads.
+        std::fs::write(folder.join(ALL_WRITTEN), "").unwrap();
+        file.add(&[]).unwrap();
+        assert!(folder.join(ALL_WRITTEN).exists());
+        std::fs::remove_file(file.path()).unwrap();
+        std::fs::create_dir(file.path()).unwrap();
+        assert!(file.add(&[]).is_err() && !folder.join(ALL_WRITTEN).exists());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -1,11 +1,9 @@
 //! The program's memory as the model reads it.
 
-use std::cell::Cell;
-
 use softnic_check::Memory;
 
 const PAGE: u64 = 4096;
-/// Pages that are looked for at a time, at most.
+/// Pages that are looked for at a time, at most, where mincore(2) has to.
 const AHEAD: u64 = 64;
 
 /// Memory of work that is being posted: the NIC reads it, too.
@@ -25,43 +23,61 @@ fn copy(address: u64, into: &mut [u8]) {
     unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) }
 }
 
-/// Memory of work that is done: the program may have unmapped it since, though its region is still there.
-#[derive(Default)]
-pub(super) struct Done {
-    /// Pages that were there a moment ago.
-    from: Cell<u64>,
-    to: Cell<u64>,
-    /// How many were looked for the last time.
-    ahead: Cell<u64>,
-}
+/// Memory of work that is done: the program may have unmapped it since, though its region is still there, and may do so now.
+///
+/// The kernel copies it, and fails where a load would end the program.
+pub(super) struct Done;
 
 impl Memory for Done {
     fn read(&self, address: u64, into: &mut [u8]) -> bool {
-        let end = address + into.len() as u64;
-        if (address < self.from.get() || end > self.to.get()) && !self.look(address, end) {
-            return false;
+        self.read_all(&[(address, into.len() as u64)], into)
+    }
+
+    fn read_all(&self, spans: &[(u64, u64)], into: &mut [u8]) -> bool {
+        let mut rest = into;
+        for spans in spans.chunks(AT_ONCE) {
+            let remote = spans.iter().map(|&(address, len)| libc::iovec {
+                iov_base: std::ptr::with_exposed_provenance_mut(address as usize),
+                iov_len: len as usize,
+            });
+            let remote: Vec<libc::iovec> = remote.collect();
+            let len: usize = remote.iter().map(|piece| piece.iov_len).sum();
+            let (piece, behind) = std::mem::take(&mut rest).split_at_mut(len);
+            rest = behind;
+            let local = libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: len };
+            let count = remote.len() as libc::c_ulong;
+            // SAFETY: it writes to `piece` alone, and reads what can be read.
+            let read =
+                unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, remote.as_ptr(), count, 0) };
+            if read == len as isize {
+                continue;
+            }
+            let is_forbidden =
+                matches!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EPERM | libc::ENOSYS));
+            if read >= 0 || !is_forbidden || !copy_if_readable(spans, piece) {
+                return false;
+            }
         }
-        copy(address, into);
         true
     }
 }
 
-impl Done {
-    fn look(&self, address: u64, end: u64) -> bool {
+/// Stretches that are read by one call of the system.
+const AT_ONCE: usize = 1024;
+
+/// Where sandboxes forbid that call: what is there is copied, and is hoped to stay until then.
+fn copy_if_readable(spans: &[(u64, u64)], into: &mut [u8]) -> bool {
+    let mut rest = into;
+    spans.iter().all(|&(address, len)| {
+        let (piece, behind) = std::mem::take(&mut rest).split_at_mut(len as usize);
+        rest = behind;
         let from = address & !(PAGE - 1);
-        let need = (end - from).div_ceil(PAGE);
-        // The longer the message, the more at a time.
-        let more = (2 * self.ahead.get()).clamp(need, AHEAD.max(need));
-        for pages in [more, need] {
-            if is_readable(from, pages * PAGE) {
-                self.from.set(from);
-                self.to.set(from + pages * PAGE);
-                self.ahead.set(pages);
-                return true;
-            }
+        let is_there = is_readable(from, (address + len - from).next_multiple_of(PAGE));
+        if is_there {
+            copy(address, piece);
         }
-        false
-    }
+        is_there
+    })
 }
 
 /// Whether memory can be read without a signal.
@@ -103,16 +119,52 @@ mod tests {
         };
         let address = memory.expose_provenance() as u64;
         let mut room = [1; 64];
-        assert!(Done::default().read(address + 100, &mut room) && room == [0; 64]);
+        assert!(Done.read(address + 100, &mut room) && room == [0; 64]);
         // SAFETY: nobody else uses the last two pages.
         unsafe { libc::mprotect(memory.add(2 * PAGE as usize), PAGE as usize, libc::PROT_NONE) };
         // SAFETY: the same.
         unsafe { libc::munmap(memory.add(3 * PAGE as usize), PAGE as usize) };
-        let done = Done::default();
-        assert!(done.read(address, &mut room) && done.read(address + PAGE, &mut room));
-        assert!(!done.read(address + 2 * PAGE - 8, &mut room), "it may not be read");
-        assert!(!Done::default().read(address + 3 * PAGE, &mut room), "it is not there");
+        assert!(Done.read(address, &mut room) && Done.read(address + PAGE, &mut room));
+        for (gone, why) in [(2 * PAGE - 8, "it may not be read"), (3 * PAGE, "it is not there")] {
+            assert!(!Done.read(address + gone, &mut room), "{why}");
+            assert!(!Done.read_all(&[(address, 32), (address + gone, 32)], &mut room), "{why}");
+            assert!(!copy_if_readable(&[(address, 32), (address + gone, 32)], &mut room), "{why}");
+        }
+        // Several stretches, more than one call takes.
+        // SAFETY: nobody else uses the first two pages.
+        unsafe { memory.cast::<u8>().add(5000).write(7) };
+        let spans: Vec<(u64, u64)> = (0..3000).map(|i| (address + if i == 2999 { 5000 } else { i }, 2)).collect();
+        let mut room = vec![1; 6000];
+        assert!(Done.read_all(&spans, &mut room));
+        assert_eq!(room.iter().enumerate().filter(|(_, byte)| **byte != 0).collect::<Vec<_>>(), [(5998, &7)]);
         // SAFETY: nobody uses the rest.
         unsafe { libc::munmap(memory, 3 * PAGE as usize) };
+    }
+    #[test]
+    fn memory_that_goes_while_it_is_read_ends_nothing() {
+        let len = 16 * PAGE as usize;
+        let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: new memory, of which nobody knows.
+        let memory = unsafe { libc::mmap(std::ptr::null_mut(), len, rights, flags, -1, 0) };
+        let address = memory.expose_provenance() as u64;
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut room = vec![0; len];
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    Done.read(address, &mut room);
+                }
+            });
+            for _ in 0..2000 {
+                let memory: *mut libc::c_void = std::ptr::with_exposed_provenance_mut(address as usize);
+                for now in [libc::PROT_NONE, rights] {
+                    // SAFETY: nobody uses the memory but by calls of the system.
+                    unsafe { libc::mprotect(memory, len, now) };
+                }
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        // SAFETY: nobody uses it any more.
+        unsafe { libc::munmap(memory, len) };
     }
 }

@@ -1,10 +1,12 @@
 //! Objects as the program makes, changes and destroys them, told to the model.
 
+use std::time::Duration;
+
 use softnic_check::{
     Access, Capacity, Change, CompletionQueue, Mask, Model, NicId, ObjectId, ObjectKind, Place, QpState, QpType,
     QueuePair, Region,
 };
-use softnic_runtime::api::QpKind;
+use softnic_runtime::api::{QpKind, spawn_own};
 
 use super::{id_of, state_of, tell, tell_of};
 use crate::abi::*;
@@ -18,6 +20,7 @@ use crate::objects::handle::Pointer;
 use crate::objects::queue_pair::Qp;
 use crate::objects::region::Mr;
 use crate::objects::shared_receive::Srq;
+use crate::rdmacm::cm_event::CmEvent;
 use crate::rdmacm::id::Id;
 
 /// An object that has nothing but its being there.
@@ -27,9 +30,20 @@ pub(crate) fn made<T>(kind: ObjectKind, object: *const T) {
     }
 }
 
+/// How long a verb may wait for another thread to acknowledge events.
+const LONG: Duration = Duration::from_secs(5);
+
 /// A verb is about to take an object away.
 pub(crate) fn going<T>(kind: ObjectKind, object: *const T) {
-    tell(|model, place| model.going(kind, id_of(object), state_by_id, place));
+    let (id, mut wait) = (id_of(object), None);
+    tell(|model, place| wait = model.going(kind, id, state_by_id, place));
+    if let Some(wait) = wait {
+        // Without a thread it is found when the process ends, if it does.
+        let _ = spawn_own("softnic-check", move || {
+            std::thread::sleep(LONG);
+            tell_of(|model| model.waits_long(kind, id, wait));
+        });
+    }
 }
 
 /// It did, or did not.
@@ -163,16 +177,54 @@ pub(crate) fn created_qp(qp: *const Qp, is_the_programs: bool) {
             sends: made.ours.cap.max_send_wr,
             send_sges: made.ours.cap.max_send_sge,
             receive_sges: made.ours.cap.max_recv_sge,
+            inline: made.ours.cap.max_inline_data,
         },
     };
     tell(|model, place| model.queue_pair_made(id_of(qp), attributes, is_the_programs, place));
 }
 
-/// librdmacm made one for an id.
+/// librdmacm made one for an id, with completion queues where the program gave none.
 pub(crate) fn created_qp_of(id: *const Id) {
-    // SAFETY: NULL, or an id of the program.
-    if let Some(qp) = unsafe { id.as_ref() }.and_then(Id::qp) {
+    if let Some(qp) = of_id(id).and_then(Id::qp) {
+        for queue in queues_of(id) {
+            created_cq(queue);
+            tell_of(|model| model.is_of_connection(ObjectKind::CompletionQueue, id_of(queue)));
+        }
         created_qp(qp, false);
+    }
+}
+
+fn of_id<'a>(id: *const Id) -> Option<&'a Id> {
+    // SAFETY: NULL, or an id of the program, which is alive while a function of it runs.
+    unsafe { id.as_ref() }
+}
+
+/// The completion queues that librdmacm made for an id.
+fn queues_of(id: *const Id) -> impl Iterator<Item = *mut ibv_cq> {
+    // SAFETY: the same.
+    let queues =
+        of_id(id).map_or([std::ptr::null_mut(); 2], |id| unsafe { [(*id.as_c()).send_cq, (*id.as_c()).recv_cq] });
+    queues.into_iter().filter(|queue| !queue.is_null())
+}
+
+/// The shared receive queue that librdmacm made for an id, or NULL.
+fn srq_of(id: &Id) -> *mut ibv_srq {
+    // SAFETY: the same.
+    unsafe { (*id.as_c()).srq }
+}
+
+/// librdmacm made a shared receive queue for an id.
+pub(crate) fn created_srq_of(id: &Id) {
+    created_srq(srq_of(id));
+    tell_of(|model| model.is_of_connection(ObjectKind::SharedReceive, id_of(srq_of(id))));
+}
+
+/// It goes, if there is one.
+pub(crate) fn destroying_srq_of(id: &Id) {
+    let srq: *const Srq = srq_of(id).cast();
+    if !srq.is_null() {
+        destroying_srq(srq);
+        destroyed_srq(srq, 0);
     }
 }
 
@@ -206,11 +258,38 @@ fn qp_going(model: &mut Model, qp: *const Qp, place: &Place) {
 
 /// The queue pair of an id goes, if it has one.
 pub(crate) fn destroying_qp_of(id: *const Id) {
-    // SAFETY: NULL, or an id of the program.
-    if let Some(qp) = unsafe { id.as_ref() }.and_then(Id::qp) {
+    if let Some(qp) = of_id(id).and_then(Id::qp) {
         let qp: *const Qp = qp;
         destroying_qp(qp);
         went(ObjectKind::QueuePair, qp, 0);
+    }
+    queues_of(id).for_each(|queue| goes(ObjectKind::CompletionQueue, queue));
+}
+
+/// The id that waits for an event to be acknowledged: that of a request is the listener.
+fn waits_for(event: &rdma_cm_event) -> ObjectId {
+    match event.event == CONNECT_REQUEST {
+        true => id_of(event.listen_id),
+        false => id_of(event.id),
+    }
+}
+
+/// The program has an event of the connection manager; a request brings an id.
+pub(crate) fn got_cm_event(event: *const CmEvent) {
+    // SAFETY: NULL, or an event that the program has taken and not acknowledged.
+    let Some(event) = unsafe { event.as_ref() }.map(|event| &event.base) else { return };
+    if event.event == CONNECT_REQUEST {
+        made(ObjectKind::ConnectionId, event.id);
+        created_qp_of(event.id.cast());
+    }
+    tell_of(|model| model.event_taken(ObjectKind::ConnectionId, waits_for(event)));
+}
+
+/// It acknowledges one.
+pub(crate) fn acknowledging_cm_event(event: *const CmEvent) {
+    // SAFETY: the same.
+    if let Some(event) = unsafe { event.as_ref() } {
+        tell_of(|model| model.events_acknowledged(ObjectKind::ConnectionId, waits_for(&event.base), 1));
     }
 }
 

@@ -79,13 +79,14 @@ pub(super) fn here() -> Place {
     };
     // A thread that ends may post for the last time when its own values are gone.
     let found = PLACES.try_with(|places| {
-        let mut places = places.borrow_mut();
+        // A handler of a signal may post in the midst of this.
+        let mut places = places.try_borrow_mut().ok()?;
         if places.len() >= REMEMBERED {
             places.clear();
         }
-        places.entry(key).or_insert_with(whole).clone()
+        Some(places.entry(key).or_insert_with(whole).clone())
     });
-    found.unwrap_or_else(|_| whole())
+    found.ok().flatten().unwrap_or_else(whole)
 }
 
 #[cfg(test)]

@@ -195,7 +195,7 @@ fn work_of<'a>(request: &Built, sges: &'a [Sge]) -> SendWork<'a> {
     }
 }
 
-/// `ibv_wr_complete`, after: all was posted, or nothing.
+/// `ibv_wr_complete` and `ibv_bind_mw`, after: all was posted, or nothing.
 pub(crate) fn posted_built(qp: &Qp, result: c_int) {
     match result {
         0 => taken_sends(qp),
@@ -204,11 +204,8 @@ pub(crate) fn posted_built(qp: &Qp, result: c_int) {
     }
 }
 
-/// `ibv_bind_mw` has posted a work request.
-pub(crate) fn bound_mw(qp: &Qp, bind: &ibv_mw_bind, result: c_int) {
-    if result != 0 {
-        return;
-    }
+/// `ibv_bind_mw`, before: it posts a work request, or none.
+pub(crate) fn binding_mw(qp: &Qp, bind: &ibv_mw_bind) {
     let work = SendWork {
         wr_id: bind.wr_id,
         op: SendOp::Local,
@@ -218,12 +215,9 @@ pub(crate) fn bound_mw(qp: &Qp, bind: &ibv_mw_bind, result: c_int) {
         is_fenced: false,
         remote: None,
     };
-    let id = id_of::<Qp>(qp);
-    tell(|model, place| {
-        let mut tickets = Tickets::default();
-        model.send_posted(id, &work, &Posted, place, &mut tickets);
-        model.sends_taken(id, tickets);
-    });
+    let mut tickets = Tickets::default();
+    tell(|model, place| model.send_posted(id_of::<Qp>(qp), &work, &Posted, place, &mut tickets));
+    POSTING.set(tickets);
 }
 
 fn posting_receives(to: ReceiveQueue, of_shared: Option<(NicId, ObjectId)>, list: *const ibv_recv_wr) {
@@ -248,6 +242,10 @@ pub(crate) fn posting_recv(qp: &Qp, list: *const ibv_recv_wr) {
 
 /// `ibv_post_recv`, after.
 pub(crate) fn posted_recv(qp: &Qp, list: *const ibv_recv_wr, bad: *const ibv_recv_wr, result: c_int) {
+    let to = ReceiveQueue::Own(id_of::<Qp>(qp));
+    if result == 0 {
+        tell(|model, place| model.receives_taken(to, POSTING.take(), place));
+    }
     if result == 0 || !is_wanted() {
         return;
     }
@@ -255,7 +253,7 @@ pub(crate) fn posted_recv(qp: &Qp, list: *const ibv_recv_wr, bad: *const ibv_rec
         Some(state @ QpState::Reset) if result == libc::EINVAL => Refusal::State(state),
         _ => Refusal::Other,
     };
-    refused_receives(ReceiveQueue::Own(id_of::<Qp>(qp)), list, bad, why);
+    refused_receives(to, list, bad, why);
 }
 
 fn refused_receives(to: ReceiveQueue, list: *const ibv_recv_wr, bad: *const ibv_recv_wr, why: Refusal) {
@@ -285,7 +283,6 @@ pub(crate) fn polled(cq: &Cq, completions: &[ibv_wc]) {
         }
         return;
     }
-    let memory = Done::default();
     tell_of(|model| {
         for completion in completions {
             let outcome = match completion.status {
@@ -300,7 +297,7 @@ pub(crate) fn polled(cq: &Cq, completions: &[ibv_wc]) {
                 outcome,
                 is_receive: completion.opcode & 1 << 7 != 0,
             };
-            model.completed(id, &completed, &memory);
+            model.completed(id, &completed, &Done);
         }
     });
 }

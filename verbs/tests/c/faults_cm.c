@@ -90,6 +90,23 @@ static void errnos(void)
 	OK(rdma_destroy_id(id));
 }
 
+// A child begins anew, though no device was asked for before the fork.
+static void child_counts_anew(void)
+{
+	MADE(rdma_create_event_channel());
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		MADE(rdma_create_event_channel());
+		CHECK(!rdma_create_event_channel() && errno == EMFILE);
+		exit(0);
+	}
+	int status = -1;
+	CHECK(waitpid(child, &status, 0) == child);
+	EQ(status, 0);
+	CHECK(!rdma_create_event_channel() && errno == EMFILE);
+}
+
 // Both ends, and what comes to each.
 static void late(void)
 {
@@ -121,6 +138,26 @@ static void by_themselves(void)
 	exchange_ids(c.id[0], c.id[1], 1);
 }
 
+// Shared receive queues that are gone are counted, and nothing is about them any more.
+static void second_srq(void)
+{
+	struct rdma_cm_id *listener, *id = ready(&listener);
+	struct ibv_srq_init_attr init = {.attr = {.max_wr = 4, .max_sge = 1}};
+	struct ibv_device_attr device;
+	OK(rdma_create_srq(id, NULL, &init));
+	rdma_destroy_srq(id);
+	OK(rdma_create_srq(id, NULL, &init));
+	OK(ibv_query_device(id->verbs, &device));
+	struct ibv_async_event event;
+	OK(ibv_get_async_event(id->verbs, &event));
+	EQ(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+	CHECK(event.element.srq == id->srq);
+	ibv_ack_async_event(&event);
+	rdma_destroy_srq(id);
+	destroy_with_qp(id);
+	OK(rdma_destroy_id(listener));
+}
+
 int main(void)
 {
 	PART("another event comes than what was asked for");
@@ -131,8 +168,12 @@ int main(void)
 	WITH("cm.resolve_addr#1=ADDR_ERROR,cm.resolve_route#1=ROUTE_ERROR", address_error);
 	PART("a function fails with an errno");
 	WITH("cm.create_id#1=ENODEV", errnos);
+	PART("the child of a fork counts anew");
+	WITH("cm.create_event_channel#2=EMFILE", child_counts_anew);
 	PART("an event comes late");
 	WITH("cm.DISCONNECTED#1=late:100ms", late);
+	PART("an event of the second shared receive queue");
+	WITH("event.SRQ_LIMIT_REACHED#1=query_device#1,event.SRQ_LIMIT_REACHED#2=query_device#1", second_srq);
 	PART("events that nobody asked for, also twice");
 	WITH("cm.ADDR_CHANGE=reg_mr#1,cm.ADDR_CHANGE=reg_mr#1,cm.DEVICE_REMOVAL=reg_mr#1", by_themselves);
 	return 0;

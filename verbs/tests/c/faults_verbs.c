@@ -105,10 +105,10 @@ static void second_queue_pair(void)
 	OK(post_recv(first[1], 1, at(&e[1], 0, 64)));
 	OK(post_recv(e[1].qp, 2, at(&e[1], 64, 64)));
 	OK(post_send(first[0], 3, at(&e[0], 0, 8)));
+	DONE(e[0].cq, 3, IBV_WC_SUCCESS);
 	// Queue pairs are made in turn at both ends, so the third is the second of the first end.
 	EQ(post_send(e[0].qp, 4, at(&e[0], 0, 8)), EIO);
 	OK(post_send(e[0].qp, 5, at(&e[0], 0, 8)));
-	DONE(e[0].cq, 3, IBV_WC_SUCCESS);
 	DONE(e[0].cq, 5, IBV_WC_SUCCESS);
 }
 
@@ -255,6 +255,35 @@ static void overrun(void)
 	CHECK(ibv_poll_cq(e[0].cq, 1, &wc) < 0);
 }
 
+// A queue pair whose receives, so many, are flushed to `cq`.
+static struct ibv_qp *flushed(struct ibv_cq *cq, int receives)
+{
+	struct ibv_qp_init_attr init = qp_options(&e[1], IBV_QPT_RC);
+	init.cap.max_recv_wr = receives;
+	init.recv_cq = cq;
+	struct ibv_qp *qp = MADE(ibv_create_qp(e[1].pd, &init));
+	OK(to_init(qp, ALL_RIGHTS));
+	for (int i = 0; i < receives; i++)
+		OK(post_recv(qp, i, at(&e[1], 0, 8)));
+	OK(to_state(qp, IBV_QPS_ERR));
+	return qp;
+}
+
+static void overruns_as_ever(void)
+{
+	open_both(e);
+	// Where nothing is done to completions none is taken before it is polled for, so one of them makes room for one.
+	struct ibv_cq *small = MADE(ibv_create_cq(e[1].context, 16, NULL, NULL, 0));
+	struct ibv_qp *first = flushed(small, small->cqe / 2);
+	DONE(small, 0, IBV_WC_WR_FLUSH_ERR);
+	struct ibv_qp *second = flushed(small, small->cqe - small->cqe / 2 + 11);
+	async(e[1].context, IBV_EVENT_CQ_ERR, small);
+	OK(ibv_destroy_qp(first));
+	OK(ibv_destroy_qp(second));
+	OK(ibv_destroy_cq(small));
+	close_both(e);
+}
+
 static void extended(void)
 {
 	open_both(e);
@@ -365,6 +394,22 @@ static void stopped(void)
 	CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
 }
 
+static void interrupted(int signal)
+{
+	(void)signal;
+}
+
+static void stopped_often(void)
+{
+	struct sigaction handler = {.sa_handler = interrupted};
+	OK(sigaction(SIGCONT, &handler, NULL));
+	ready();
+	struct ibv_wc wc;
+	for (int i = 0; i < 200; i++)
+		EQ(ibv_poll_cq(e[0].cq, 1, &wc), 0);
+	CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
+}
+
 static void nothing(void)
 {
 	open_both(e);
@@ -412,6 +457,7 @@ int main(void)
 	SCRIPT("[[completion]]\naction = \"reorder\"\nbehind = 1\nwr_id = 1\n", other_order);
 	PART("a completion queue overruns");
 	WITH("verbs.poll_cq#2=overrun", overrun);
+	WITH("verbs.reg_mr=1us", overruns_as_ever);
 	PART("asynchronous events, with what follows");
 	WITH("event.PORT_ERR=post_send#1+100ms", port_fails);
 	WITH("event.PORT_ERR=post_send#1", port_stays_down);
@@ -423,9 +469,12 @@ int main(void)
 	int status = with_faults("verbs.post_send#1=kill", posts_a_send);
 	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 	WITH("verbs.post_send#1=stop:100ms", stopped);
+	PART("however short it is stopped, it goes on, and nobody is left to be waited for");
+	WITH("verbs.poll_cq=stop:1ns", stopped_often);
 	PART("what was for no call is named at the end");
 	says("verbs.reg_mr#99=ENOMEM,verbs.post_send=EIO:1e-9", nothing,
 	     "softnic: verbs.reg_mr#99=ENOMEM was for no call of this run\nsoftnic: verbs.post_send=EIO:1e-9 was for no call of this run\n");
 	says("verbs.reg_mr=0ms", nothing, "");
+	says("event.QP_FATAL#9=create_cq#1,event.GID_CHANGE=create_cq#1", nothing, "softnic: event.QP_FATAL#9=create_cq#1 was for no moment of this run\n");
 	return 0;
 }

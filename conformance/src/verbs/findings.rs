@@ -1,0 +1,74 @@
+//! What `softnic check` finds in programs that are right: `cargo xtask verbs --check` fails on errors, and tells the rest.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::guest::{Error, failed};
+
+/// Findings that are alike but for their numbers: severity and kind, and how many.
+type Counted = BTreeMap<(String, String), usize>;
+
+/// Takes the findings out of a folder: what is found is printed, and an error is one.
+pub(super) fn judge(folder: &Path, test: &str) -> Result<(), Error> {
+    let mut text = String::new();
+    for file in fs::read_dir(folder).map_err(failed(folder))?.flatten() {
+        text += &fs::read_to_string(file.path()).map_err(failed(folder))?;
+        fs::remove_file(file.path()).map_err(failed(folder))?;
+    }
+    let (counted, errors) = count(&text).map_err(Error::Failed)?;
+    for ((severity, kind), count) in counted {
+        println!("verbs: {test}: {severity} {kind} ({count})");
+    }
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Failed(format!("softnic check finds:{}", errors.concat()))),
+    }
+}
+
+/// How many there are of each kind, and what the errors say.
+fn count(text: &str) -> Result<(Counted, Vec<String>), String> {
+    let (mut counted, mut errors) = (Counted::new(), Vec::new());
+    for line in text.lines() {
+        let finding: Value = serde_json::from_str(line).map_err(|e| format!("a finding is cut off: {e}: {line}"))?;
+        let word = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();
+        let (severity, kind) = (word("severity"), word("kind"));
+        if severity == "error" {
+            errors.push(format!("\n    {kind}: {}\n      {}", word("message"), calls(&finding)));
+        }
+        *counted.entry((severity, kind)).or_default() += 1;
+    }
+    Ok((counted, errors))
+}
+
+/// The calls of a finding, the innermost first, as far as they have names.
+fn calls(finding: &Value) -> String {
+    let stack = ["stack", "made"].into_iter().find_map(|stack| finding[stack].as_array());
+    let name = |call: &Value| {
+        let known = |key: &str| call[key].as_str().map(str::to_owned);
+        known("function").or_else(|| Some(format!("{}+{}", known("module")?, known("offset")?))).unwrap_or_default()
+    };
+    stack.into_iter().flatten().map(name).collect::<Vec<_>>().join(" by ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_with_their_calls_and_others_are_counted() {
+        let line = |severity: &str, kind: &str| {
+            format!(
+                "{{\"kind\":\"{kind}\",\"severity\":\"{severity}\",\"message\":\"it is wrong\",\
+                 \"stack\":[{{\"module\":\"/bin/x\",\"offset\":\"0x10\"}},{{\"function\":\"main\"}}]}}\n"
+            )
+        };
+        let text = [line("note", "leak"), line("error", "stale-rkey"), line("note", "leak")].concat();
+        let (counted, errors) = count(&text).unwrap();
+        assert_eq!(counted[&("note".to_owned(), "leak".to_owned())], 2);
+        assert_eq!(errors, ["\n    stale-rkey: it is wrong\n      /bin/x+0x10 by main"]);
+        assert!(count("{\"kind\":\"le").is_err(), "what is cut off hides something");
+    }
+}
