@@ -337,6 +337,7 @@ impl Args {
             link_down: LinkDown::default(),
             backup: self.backup()?,
             on_notice: None,
+            on_packet: None,
             on_event: None,
         };
         let intervals = AskedIntervals::Each { length: self.interval, as_json };

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use super::report::{Report, Row};
 use super::{
-    Bench, Test, authenticated, by_name, described, findings, flaws, host, killed, mpi, pair, recorded, rxe, shared,
+    Bench, Test, authenticated, by_name, described, findings, flaws, host, killed, mpi, pair, recorded, rxe, seen,
+    shared,
 };
 use super::{clean, summarised};
 use crate::guest::{Error, catch_interrupts, interrupted};
@@ -37,7 +38,7 @@ impl Test {
             Test::Host(_) => Place::Host,
             Test::Shared(..) => Place::Shared,
             Test::Mpi(_) => Place::Mpi,
-            Test::Summarised | Test::Described => Place::Memory,
+            Test::Summarised | Test::Described | Test::Seen => Place::Memory,
             Test::FailedOver(_) | Test::FailedOverByName(_) => Place::Failover,
             Test::Rxe(..) => Place::Guest,
         }
@@ -114,6 +115,7 @@ impl<'a> Places<'a> {
             Test::Recorded => self.with_pair(|pair| recorded::run(bench, pair)),
             Test::Summarised => summarised::run(bench),
             Test::Described => described::run(bench),
+            Test::Seen => seen::run(bench),
             Test::Authenticated(client) => self.with_pair(|pair| authenticated::run(*client, bench, pair)),
             Test::FailedOver(scenario) => scenario.run(bench),
             Test::FailedOverByName(scenario) => locked(&self.hosts, |hosts| {

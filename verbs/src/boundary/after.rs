@@ -1,11 +1,11 @@
-//! After a call: what faults have to know of it.
+//! After a call: what faults and the recorder have to know of it.
 
 use std::cell::Cell;
 
 use softnic_runtime::api::QpState;
 
 use super::made::Kind;
-use super::state::faults;
+use super::state::{faults, known};
 use crate::abi::*;
 use crate::codes::state_code;
 use crate::objects::completion_queue::Cq;
@@ -16,7 +16,7 @@ use crate::rdmacm::id::Id;
 
 /// A queue pair was made, or NULL.
 pub(crate) fn made_qp(qp: *mut ibv_qp) {
-    let Some(state) = faults() else { return };
+    let Some(state) = known() else { return };
     // SAFETY: NULL, or what a verb just made.
     if let Some(qp) = unsafe { qp.cast::<Qp>().as_ref() } {
         state.made().add_qp(qp);
@@ -25,7 +25,7 @@ pub(crate) fn made_qp(qp: *mut ibv_qp) {
 
 /// A queue was made, or NULL.
 pub(crate) fn made<T>(kind: Kind, queue: *mut T) {
-    if let Some(state) = faults() {
+    if let Some(state) = known() {
         state.made().add(kind, queue.expose_provenance());
     }
 }
@@ -40,7 +40,7 @@ pub(crate) fn took_completion_event(cq: *mut ibv_cq) {
 
 /// An object is about to go.
 pub(crate) fn going<T>(kind: Kind, object: *mut T) {
-    if let Some(state) = faults() {
+    if let Some(state) = known() {
         state.made().note(kind, object.addr(), false);
     }
 }
@@ -52,7 +52,7 @@ thread_local! {
 
 /// A queue pair is about to go.
 pub(crate) fn going_qp(qp: Pointer<Qp>) {
-    if let Ok(qp) = qp.get() {
+    if let (Some(_), Ok(qp)) = (known(), qp.get()) {
         going(Kind::Qp, (&raw const *qp).cast_mut());
         GOING.set(Some(qp.qpn()));
     }
@@ -60,7 +60,7 @@ pub(crate) fn going_qp(qp: Pointer<Qp>) {
 
 /// It is gone, with its completions, or stays after all.
 pub(crate) fn gone<T>(kind: Kind, object: *mut T, result: c_int) {
-    let Some(state) = faults() else { return };
+    let Some(state) = known() else { return };
     match kind {
         _ if result != 0 => state.made().note(kind, object.addr(), true),
         Kind::Cq => state.forget_queue(object.addr()),
@@ -71,7 +71,7 @@ pub(crate) fn gone<T>(kind: Kind, object: *mut T, result: c_int) {
 
 /// A queue pair of this number is gone, with its completions.
 pub(crate) fn forget_completions(qpn: Option<u32>, result: c_int) {
-    if let (Some(state), Some(qpn), 0) = (faults(), qpn, result) {
+    if let (Some(state), Some(qpn), 0) = (known(), qpn, result) {
         state.each_held(|held| held.forget(qpn));
     }
 }
@@ -84,7 +84,7 @@ pub(crate) fn modified(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int, result:
     if attr.qp_state == state_code(QpState::Reset) {
         forget_completions(qp.get().ok().map(Qp::qpn), 0);
     } else if attr.qp_state == state_code(QpState::ReadyToSend)
-        && let (Some(state), Ok(qp)) = (faults(), qp.get())
+        && let (Some(state), Ok(qp)) = (known(), qp.get())
     {
         state.each_held(|held| held.mend(qp.qpn()));
     }
@@ -92,7 +92,7 @@ pub(crate) fn modified(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int, result:
 
 /// An id has what functions made for it.
 pub(crate) fn made_for(id: &Id) {
-    let Some(state) = faults() else { return };
+    let Some(state) = known() else { return };
     // SAFETY: the id is alive while a function of it runs.
     let (qp, cqs, srq) = unsafe {
         let base = &*id.as_c();
@@ -108,7 +108,7 @@ pub(crate) fn made_for(id: &Id) {
 
 /// The shared receive queue of an id goes, if it has one.
 pub(crate) fn unmaking_srq_of(id: &Id) {
-    if faults().is_some() {
+    if known().is_some() {
         // SAFETY: as in `made_for`.
         going(Kind::Srq, unsafe { (*id.as_c()).srq });
     }
@@ -116,7 +116,7 @@ pub(crate) fn unmaking_srq_of(id: &Id) {
 
 /// What functions made for an id goes.
 pub(crate) fn unmaking_for(id: &Id) {
-    if faults().is_none() {
+    if known().is_none() {
         return;
     }
     // SAFETY: as in `made_for`.

@@ -3,6 +3,7 @@
 use super::after;
 use super::before::About;
 use super::observe;
+use super::recorded;
 use super::switch::is_on;
 use super::through::through;
 use crate::abi::*;
@@ -74,7 +75,11 @@ through! {
     CmLeaveMulticast leave_multicast(id: &Id, address: *const libc::sockaddr) -> c_int = multicast::leave, minus_one;
 
     CmGetCmEvent get_cm_event(channel: &Channel, out: &mut *mut CmEvent) -> c_int = event::get_event, minus_one,
-        after |result| { after::took_event(made(result, out)); observe::got_cm_event(made(result, out)) };
+        after |result| {
+            after::took_event(made(result, out));
+            recorded::cm_event(made(result, out));
+            observe::got_cm_event(made(result, out))
+        };
     CmAckCmEvent ack_cm_event(event: *mut CmEvent) -> c_int = cm_event::acknowledge, minus_one,
         before observe::acknowledging_cm_event(event);
 }

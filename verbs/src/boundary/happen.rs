@@ -21,7 +21,7 @@ pub(crate) fn begin(state: &'static State) {
         return;
     }
     let now = Instant::now();
-    let at_times: Vec<_> = state.decider().at_times().collect();
+    let at_times: Vec<_> = state.decide(|decider| decider.at_times().collect());
     for (place, at, what) in at_times {
         state.timer.at(now.checked_add(at).unwrap_or(now), move || {
             happen(state, place, what);
@@ -32,7 +32,7 @@ pub(crate) fn begin(state: &'static State) {
 /// It happens now: by its place among the rules, what.
 pub(crate) fn happen(state: &'static State, place: usize, what: Happening) {
     if perform(state, what) {
-        state.decider().happened(place);
+        state.decide(|decider| decider.happened(place));
     }
 }
 

@@ -1,12 +1,13 @@
 //! Whether anybody is at the boundary, decided once: at the first function that a program calls.
 
+use std::sync::Once;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::{completions, data, late, observe, state, table_verbs};
+use super::{completions, data, late, observe, recorded, state, table_verbs};
 use crate::calls::open::{ibv_context_ops, verbs_context};
-use crate::calls::{builder, open, poll};
+use crate::calls::{builder, open, poll, qp_attributes};
 use crate::rdmacm::pending;
-use crate::{exit, fork};
+use crate::{exit, fork, seen, stacks};
 
 const UNDECIDED: u8 = 0;
 const OFF: u8 = 1;
@@ -27,7 +28,7 @@ pub(crate) fn is_on() -> bool {
 /// Threads that come at once decide alike.
 #[cold]
 fn decide() -> bool {
-    let on = state::is_wanted() || observe::is_wanted();
+    let on = state::is_wanted() || observe::is_wanted() || seen::is_wanted();
     if on {
         // What is known of the process is known of no child of it, also of one that comes before any device was asked for.
         fork::watch();
@@ -38,8 +39,11 @@ fn decide() -> bool {
         exit::at_last(end);
         // Whoever came before did the same.
         let _ = pending::HOLD.set(late::hold);
+        let _ = qp_attributes::CONNECTED.set(recorded::connected);
         exit::watch();
     }
+    static STACKS: Once = Once::new();
+    STACKS.call_once(stacks::watch);
     STATE.store(if on { ON } else { OFF }, Ordering::Release);
     on
 }
