@@ -90,8 +90,7 @@ pub fn learn(runs: &[Vec<File>]) -> Cast {
         things: things(file),
         queue_pairs: queue_pairs(file),
     };
-    let mut cast = Cast::default();
-    cast.lost = runs.iter().flatten().map(|file| file.lost).sum();
+    let mut cast = Cast { lost: runs.iter().flatten().map(|file| file.lost).sum(), ..Cast::default() };
     let mut runs: Vec<Vec<Seen>> = runs.iter().map(|files| files.iter().map(of_file).collect()).collect();
     if runs.is_empty() {
         return cast;
