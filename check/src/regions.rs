@@ -35,6 +35,9 @@ pub(crate) struct Regions {
     gone: VecDeque<Gone>,
 }
 
+/// Where the bytes of an element are: its region, and their address and length in the program's memory.
+pub(crate) type Located = (ObjectId, (u64, u64));
+
 /// Why an element is wrong.
 #[derive(Debug)]
 pub(crate) struct Wrong<'a> {
@@ -106,7 +109,7 @@ impl Regions {
         domain: ObjectId,
         sge: &Sge,
         is_written: bool,
-    ) -> Result<Option<(ObjectId, (u64, u64))>, Wrong<'_>> {
+    ) -> Result<Option<Located>, Wrong<'_>> {
         if sge.len == 0 {
             return Ok(None);
         }

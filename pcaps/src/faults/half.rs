@@ -109,7 +109,7 @@ pub(super) fn all(records: &[Record], keys: &[FlowKey], analysis: &Analysis) -> 
     let orphans: HashSet<_> =
         halves.iter().filter(|h| h.requests_flow.is_none()).filter_map(|h| h.answers_flow).map(hosts).collect();
     for half in halves.iter_mut().filter(|h| h.answers_flow.is_none()) {
-        let back = half.requests_flow.map(|flow| hosts(flow)).map(|(src, dst)| (dst, src));
+        let back = half.requests_flow.map(hosts).map(|(src, dst)| (dst, src));
         half.answers_are_known = back.is_none_or(|back| !orphans.contains(&back));
     }
     // Answers to requests that are not in the capture say nothing of losses.

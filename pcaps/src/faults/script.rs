@@ -59,16 +59,22 @@ impl Report {
 
     /// How many of each kind, as in `2 lost, 1 late`.
     pub fn counts(&self) -> String {
-        let kinds: [(&str, fn(&Action) -> bool); 6] = [
-            ("lost", |a| matches!(a, Action::Drop)),
-            ("doubled", |a| matches!(a, Action::Duplicate)),
-            ("damaged", |a| matches!(a, Action::Corrupt(_))),
-            ("out of order", |a| matches!(a, Action::Reorder(_))),
-            ("marked", |a| matches!(a, Action::Mark)),
-            ("delayed", |a| matches!(a, Action::Delay(_))),
-        ];
-        let counted = kinds.map(|(word, is)| (self.events.iter().filter(|e| is(&e.action)).count(), word));
-        let some: Vec<String> = counted.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
+        let word = |action: &Action| match action {
+            Action::Drop => "lost",
+            Action::Duplicate => "doubled",
+            Action::Corrupt(_) => "damaged",
+            Action::Reorder(_) => "out of order",
+            Action::Mark => "marked",
+            Action::Delay(_) => "delayed",
+        };
+        let count = |wanted| self.events.iter().filter(|event| word(&event.action) == wanted).count();
+        let words = ["lost", "doubled", "damaged", "out of order", "marked", "delayed"];
+        let some: Vec<String> = words
+            .map(|word| (count(word), word))
+            .into_iter()
+            .filter(|(n, _)| *n > 0)
+            .map(|(n, word)| format!("{n} {word}"))
+            .collect();
         some.join(", ")
     }
 

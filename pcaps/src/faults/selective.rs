@@ -31,7 +31,7 @@ fn stream(records: &[Record], packets: &[usize], acks: &[usize], side: Side) -> 
     let (mut heard, mut expected): (usize, Option<Psn>) = (0, None);
     let mut previous = None;
     for &at in packets {
-        let previous = std::mem::replace(&mut previous, Some(at));
+        let previous = previous.replace(at);
         while let Some(&ack) = acks.get(heard).filter(|ack| **ack < at) {
             heard += 1;
             let Some(says) = records[ack].answer else { continue };

@@ -51,8 +51,8 @@ impl Options {
 
 /// Two hosts.
 pub(super) enum Hosts<'p> {
-    Plain(Pair<'p>),
-    Protected(DualPair<'p>),
+    Plain(Box<Pair<'p>>),
+    Protected(Box<DualPair<'p>>),
 }
 
 impl<'p> Hosts<'p> {
@@ -60,7 +60,7 @@ impl<'p> Hosts<'p> {
         if let Some(Backup { faults, probe }) = &o.backup {
             let times = Times { probe: *probe, ..Times::default() };
             let config = DualPairConfig::like(&o.pair_config(), Some(faults.clone()), times);
-            return Ok(Hosts::Protected(DualPair::new(config)));
+            return Ok(Hosts::Protected(Box::new(DualPair::new(config))));
         }
         let mut pair = pair_of(o);
         o.cc.credit(Duration::ZERO).into_iter().for_each(|credit| pair.use_credit(credit));
@@ -69,7 +69,7 @@ impl<'p> Hosts<'p> {
             let secret = Secret::new(&std::array::from_fn::<u8, 32, _>(|_| secret.next_u32() as u8));
             pair.authenticate(secret.map_err(|_| SimError::Options("there is no such secret"))?);
         }
-        Ok(Hosts::Plain(pair))
+        Ok(Hosts::Plain(Box::new(pair)))
     }
 
     pub(super) fn sim(&mut self) -> &mut Simulator<'p> {

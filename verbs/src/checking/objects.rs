@@ -11,7 +11,8 @@ use crate::abi::*;
 use crate::objects::completion_queue::Cq;
 use crate::objects::domain::Pd;
 use crate::objects::event_queue::{
-    IBV_EVENT_CQ_ERR, IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR, IBV_EVENT_SRQ_LIMIT_REACHED,
+    IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_CQ_ERR, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_GID_CHANGE, IBV_EVENT_SM_CHANGE,
+    IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED,
 };
 use crate::objects::handle::Pointer;
 use crate::objects::queue_pair::Qp;
@@ -217,8 +218,11 @@ pub(crate) fn destroying_qp_of(id: *const Id) {
 fn subject_of(event: &ibv_async_event) -> Option<(ObjectKind, ObjectId)> {
     let kind = match event.event_type {
         IBV_EVENT_CQ_ERR => ObjectKind::CompletionQueue,
-        IBV_EVENT_SRQ_LIMIT_REACHED => ObjectKind::SharedReceive,
-        IBV_EVENT_PORT_ACTIVE | IBV_EVENT_PORT_ERR | IBV_EVENT_GID_CHANGE => return None,
+        IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => ObjectKind::SharedReceive,
+        // Of the device, and of its port.
+        IBV_EVENT_DEVICE_FATAL..=IBV_EVENT_SM_CHANGE | IBV_EVENT_CLIENT_REREGISTER | IBV_EVENT_GID_CHANGE => {
+            return None;
+        }
         _ => ObjectKind::QueuePair,
     };
     Some((kind, ObjectId(event.element as u64)))
