@@ -171,7 +171,7 @@ impl What {
             What::Behind(_) => "reordered completion",
             What::Overrun => "overrun",
             What::EventLate(_) => "late event",
-            What::Async { event: AsyncEvent::PortErr, lasts: 0, .. } => "down for ever",
+            What::Async { event: AsyncEvent::PortErr, lasts: 0, .. } => "down: for ever",
             What::Async { event: AsyncEvent::PortErr, .. } => "down",
             What::Async { .. } => "event",
             What::CmHappens(_) => "event",

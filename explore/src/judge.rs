@@ -166,10 +166,35 @@ pub fn told_crash(stderr: &str) -> Option<&str> {
     stderr.lines().find(|line| TOLD_CRASHES.iter().any(|told| line.contains(told)))
 }
 
-/// The outcome of a run with these faults, and in a few words why it fails.
-pub fn judge(baseline: &Baseline, faults: &[Fault], facts: &Facts, by: Judge) -> (Outcome, Option<String>) {
-    let kills = faults.iter().any(Fault::kills);
-    let is_recoverable = faults.iter().all(|fault| fault.what.is_recoverable());
+/// What a program may do about faults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sort {
+    /// RDMA or time mends all of them: the program must end as without them.
+    pub is_recoverable: bool,
+    /// They kill a process.
+    pub kills: bool,
+    /// They have a post fail.
+    pub fails_post: bool,
+}
+
+impl Sort {
+    /// Of these faults together.
+    pub fn of(faults: &[Fault]) -> Sort {
+        let posts = |fault: &Fault| {
+            let is_post = matches!(fault.at.thing, Thing::Call { verb, .. } if verb.has_work_request());
+            is_post && matches!(fault.what, What::Errno(_))
+        };
+        Sort {
+            is_recoverable: faults.iter().all(|fault| fault.what.is_recoverable()),
+            kills: faults.iter().any(Fault::kills),
+            fails_post: faults.iter().any(posts),
+        }
+    }
+}
+
+/// The outcome of a run with faults of this sort, and in a few words why it fails.
+pub fn judge(baseline: &Baseline, sort: Sort, facts: &Facts, by: Judge) -> (Outcome, Option<String>) {
+    let Sort { is_recoverable, kills, .. } = sort;
     let Some(exit) = facts.exit else {
         return (Outcome::Hang, Some("it does not end in time".into()));
     };
@@ -239,14 +264,10 @@ fn waits(verb: Verb) -> bool {
 }
 
 /// Whether a completion told a program of an error that is no end of its own making, or a post was to fail.
-pub fn was_told(faults: &[Fault], files: &[File]) -> bool {
+pub fn was_told(sort: Sort, files: &[File]) -> bool {
     const FLUSHED: u8 = 5;
     let failed = |seen: &Seen| matches!(seen, Seen::Completion { status, .. } if *status != 0 && *status != FLUSHED);
-    let posts = |fault: &Fault| {
-        let is_post = matches!(fault.at.thing, Thing::Call { verb, .. } if verb.has_work_request());
-        is_post && matches!(fault.what, What::Errno(_))
-    };
-    faults.iter().any(posts) || files.iter().flat_map(|file| &file.records).any(|record| failed(&record.seen))
+    sort.fails_post || files.iter().flat_map(|file| &file.records).any(|record| failed(&record.seen))
 }
 
 /// Whether what each fault is for came in a run.
@@ -292,7 +313,7 @@ mod tests {
     }
 
     fn outcome(what: What, facts: &Facts) -> Outcome {
-        judge(&baseline(), &[fault(what)], facts, Judge::Usual).0
+        judge(&baseline(), Sort::of(&[fault(what)]), facts, Judge::Usual).0
     }
 
     const TOLD: What = What::Errno("ENOMEM");
@@ -324,7 +345,7 @@ mod tests {
     fn what_does_not_end_hangs_also_a_process_that_is_left() {
         assert_eq!(outcome(TOLD, &Facts { exit: None, ..ended(0, "") }), Outcome::Hang);
         let facts = Facts { left: 2, ..ended(0, "ok\n") };
-        let (outcome, why) = judge(&baseline(), &[fault(TOLD)], &facts, Judge::Usual);
+        let (outcome, why) = judge(&baseline(), Sort::of(&[fault(TOLD)]), &facts, Judge::Usual);
         assert_eq!((outcome, why.as_deref()), (Outcome::Hang, Some("it leaves 2 processes that do not end")));
     }
 
@@ -340,7 +361,7 @@ mod tests {
         let mut known = baseline();
         known.findings = with(true, ended(0, "")).findings;
         let facts = with(true, ended(0, "ok\n"));
-        assert_eq!(judge(&known, &[fault(MENDED)], &facts, Judge::Usual).0, Outcome::Same);
+        assert_eq!(judge(&known, Sort::of(&[fault(MENDED)]), &facts, Judge::Usual).0, Outcome::Same);
     }
 
     #[test]
@@ -351,15 +372,15 @@ mod tests {
         assert_eq!(outcome(TOLD, &told(2)), Outcome::Same, "it tried again");
         assert_eq!(outcome(MENDED, &told(1)), Outcome::Same);
         let cast = learn(&[vec![file("./x", 1, &[call(Verb::RegMr, 0), call(Verb::PostSend, 1)])]]);
-        let of = |at: usize| [Fault { actor: 0, at: cast.actors[0].things[at], what: TOLD }];
-        assert!(!was_told(&of(0), &[]) && was_told(&of(1), &[]));
-        assert!(was_told(&[], &[file("./x", 1, &[done(Side::Send, 1, 12)])]));
-        assert!(!was_told(&[], &[file("./x", 1, &[done(Side::Send, 1, 5)])]), "flushed by its own end");
+        let of = |at: usize| Sort::of(&[Fault { actor: 0, at: cast.actors[0].things[at], what: TOLD }]);
+        assert!(!was_told(of(0), &[]) && was_told(of(1), &[]));
+        assert!(was_told(of(0), &[file("./x", 1, &[done(Side::Send, 1, 12)])]));
+        assert!(!was_told(of(0), &[file("./x", 1, &[done(Side::Send, 1, 5)])]), "flushed by its own end");
     }
 
     #[test]
     fn other_judges_look_at_the_exit_code_or_are_asked() {
-        let by = |by, exit| judge(&baseline(), &[fault(TOLD)], &ended(exit, "?"), by).0;
+        let by = |by, exit| judge(&baseline(), Sort::of(&[fault(TOLD)]), &ended(exit, "?"), by).0;
         assert_eq!((by(Judge::Exit, 0), by(Judge::Exit, 3)), (Outcome::Same, Outcome::ExitCode));
         assert_eq!((by(Judge::Command(true), 3), by(Judge::Command(false), 0)), (Outcome::Reported, Outcome::Judged));
         assert_eq!(by(Judge::Command(true), 139), Outcome::Crash);

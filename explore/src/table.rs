@@ -12,7 +12,7 @@ pub struct Table {
     rows: BTreeMap<(Rank, String), Row>,
 }
 
-/// Families in their order; pairs behind them.
+/// Families in their order; `None` is that of pairs, which come behind them.
 type Rank = Option<Family>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,31 +24,32 @@ struct Row {
 /// What pairs of faults are called.
 const PAIRS: &str = "pairs";
 
+/// The name of the row of faults.
+pub fn row_of(faults: &[Fault]) -> String {
+    match faults {
+        [fault] => match (fault.family().name(), fault.what.row()) {
+            (family, what) if what.starts_with(family) => what.into(),
+            (family, what) => format!("{family}: {what}"),
+        },
+        _ => PAIRS.into(),
+    }
+}
+
 impl Table {
-    /// The row of faults.
-    fn row(&mut self, faults: &[Fault]) -> &mut Row {
-        let key = match faults {
-            [fault] => {
-                let (family, what) = (fault.family(), fault.what.row());
-                let name = if what == family.name() { what.into() } else { format!("{}: {what}", family.name()) };
-                ((false, Some(family)), name)
-            }
-            _ => ((true, None), PAIRS.to_owned()),
-        };
-        // None comes before Some: pairs have a rank of their own.
-        let ((is_pair, family), name) = key;
-        let rank = if is_pair { None } else { family };
-        self.rows.entry((rank, name)).or_default()
+    /// The row with a name.
+    fn row(&mut self, name: &str) -> &mut Row {
+        let family = name.split_once(':').map_or(name, |(family, _)| family);
+        self.rows.entry((Family::named(family), name.into())).or_default()
     }
 
     /// A fault that could be tried.
     pub fn planned(&mut self, faults: &[Fault]) {
-        self.row(faults).planned += 1;
+        self.row(&row_of(faults)).planned += 1;
     }
 
-    /// One that was.
-    pub fn ran(&mut self, faults: &[Fault], outcome: Outcome) {
-        *self.row(faults).outcomes.entry(outcome).or_default() += 1;
+    /// One that was, by the name of its row.
+    pub fn ran(&mut self, row: &str, outcome: Outcome) {
+        *self.row(row).outcomes.entry(outcome).or_default() += 1;
     }
 
     /// For people: outcomes that came, and what was not run.
@@ -136,9 +137,9 @@ mod tests {
         for faults in [&[lost][..], &[failed], &[failed], &[lost, failed]] {
             table.planned(faults);
         }
-        table.ran(&[lost], Outcome::Same);
-        table.ran(&[failed], Outcome::Crash);
-        table.ran(&[lost, failed], Outcome::Hang);
+        table.ran(&row_of(&[lost]), Outcome::Same);
+        table.ran(&row_of(&[failed]), Outcome::Crash);
+        table.ran(&row_of(&[lost, failed]), Outcome::Hang);
         let expected = "\
 fault         runs  same  crash  hang  not run
 loss             1     1
