@@ -1,14 +1,19 @@
 //! What a process was seen to do, as the library writes it into a file that lies in memory: what is in it survives a crash and SIGKILL.
 //!
 //! A file is a header of [`HEADER`] bytes, and records of [`RECORD`] bytes each, in the order in which they happened. Whoever writes takes the
-//! next place by adding to the count, so threads need no lock; a place that was taken and never written is all zeros, and skipped.
+//! next place by adding to the count, so threads need no lock; a place that was taken and never written is all zeros, and skipped. The file
+//! grows as it is written, and may end before the last place that was taken: on a disk that is full.
+//!
+//! The file of a process is `PID.seen`; when a process calls exec(2) it is another program's with the same number, and `PID.2.seen` is that one's.
 
-use softnic_fault_injector::calls::{Side, Verb};
+use softnic_fault_injector::calls::{Applied, Side, TableKind, Verb};
 
 /// Bytes of a header.
 pub const HEADER: usize = 4096;
 /// Bytes of a record.
 pub const RECORD: usize = 32;
+/// How the names of files end.
+pub const EXTENSION: &str = "seen";
 /// Records of a file; what comes later is counted alone.
 pub const MOST: usize = 1 << 20;
 /// Where in the header the number of records is, eight bytes of this machine: also those for which there was no room.
@@ -36,7 +41,8 @@ pub struct Process {
 /// Something that happened, with the names by which scripts know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
-    /// A call of the program. Its number is its place among those that are alike.
+    /// A call of the program, made or not: a fault may decide over it. Its number is its place among those that are alike. Of polls only the
+    /// first of the process is there: how many find nothing is another in every run.
     Call {
         /// Of what.
         verb: Verb,
@@ -47,7 +53,7 @@ pub enum Seen {
         /// How many it posts.
         work_requests: u16,
     },
-    /// A completion that the program polls for.
+    /// A completion as the program gets it.
     Completion {
         /// Of which queue.
         side: Side,
@@ -58,21 +64,23 @@ pub enum Seen {
         /// Its status, as in the C header.
         status: u8,
     },
-    /// An event of the connection manager for the program, by its number in the C header.
+    /// An event of the connection manager that the program takes, by its number in the C header. What a function of librdmacm waits for by
+    /// itself is none.
     CmEvent(u32),
     /// An asynchronous event, the same.
     AsyncEvent(u32),
-    /// A packet that a device sends.
+    /// A packet that a device sends, before its faults. An event of a script with all of this is for it alone. Packets between queue pairs of
+    /// one device meet no faults, and are not there; of a device with several queues each counts by itself.
     Packet {
         /// Which device, from 0.
         device: u8,
-        /// Its destination, in the order in which they were seen by this device, from 1; 0 for QP1.
+        /// Its destination, in the order in which they were seen by this device, from 1; 0 for QP1, which is `qpn = 1`.
         destination: u32,
         /// Its opcode.
         opcode: u8,
         /// Its PSN, counted from the first one for this destination.
         psn: u32,
-        /// The how-manieth time that it is sent.
+        /// The how-manieth time that it is sent; 65,535 is that or more.
         iteration: u16,
         /// The whole frame, in bytes.
         len: u16,
@@ -86,7 +94,12 @@ pub enum Seen {
         /// The peer's.
         destination: u32,
     },
+    /// A rule of the script that decided over a call, a completion or an event, or that happened. Of `[[event]]` the packets say it.
+    Applied(Applied),
 }
+
+/// The kinds of rules, by their numbers in a record.
+const KINDS: [TableKind; 4] = [TableKind::Call, TableKind::Completion, TableKind::Async, TableKind::Cm];
 
 /// When it happened, counted from the process's first record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,6 +143,10 @@ impl Record {
             Seen::Connected { qp, number, destination } => {
                 (6, 0, 0, qp, u64::from(number) << 32 | u64::from(destination), 0)
             }
+            Seen::Applied(Applied { kind, number }) => {
+                let kind = KINDS.iter().position(|&known| known == kind).unwrap_or(0);
+                (7, kind as u8, 0, number, 0, 0)
+            }
         };
         let first = u64::from(kind as u8) | u64::from(a) << 8 | u64::from(b) << 16 | u64::from(c) << 32;
         [first, d, e, self.at]
@@ -155,6 +172,7 @@ impl Record {
                 len: d as u16,
             },
             6 => Seen::Connected { qp: c, number: (d >> 32) as u32, destination: d as u32 },
+            7 => Seen::Applied(Applied { kind: *KINDS.get(usize::from(a))?, number: c }),
             _ => return None,
         };
         Some(Record { at, seen })
@@ -208,6 +226,7 @@ mod tests {
             Seen::AsyncEvent(10),
             Seen::Packet { device: 1, destination: 2, opcode: 0x11, psn: 0xff_ffff, iteration: 2, len: 4210 },
             Seen::Connected { qp: 1, number: 0x1234, destination: 0xff_0000 },
+            Seen::Applied(Applied { kind: TableKind::Cm, number: 3 }),
         ];
         let process = Process { pid: 17, label: "ib_write_bw localhost".into(), ordinal: 2 };
         let mut bytes = header(&process).to_vec();

@@ -10,6 +10,7 @@ mod verb;
 
 use std::time::Duration;
 
+use crate::process::{ProcessName, ProcessPattern};
 pub use decider::{CallDecider, CallSeen, CompletionSeen, Side};
 pub use names::{AsyncEvent, CmEvent, WcStatus};
 pub(crate) use part::{is_part, parse_part};
@@ -99,8 +100,41 @@ pub enum Happening {
 pub struct Named<R> {
     /// The name.
     pub name: String,
+    /// Its place among the tables of its kind in a script, from 1; 0 for a part of a SPEC.
+    pub number: u32,
+    /// In which processes.
+    pub process: Option<ProcessPattern>,
     /// The rule.
     pub rule: R,
+}
+
+impl<R> Named<R> {
+    /// A rule of a SPEC: for all processes.
+    pub(crate) fn new(name: String, rule: R) -> Named<R> {
+        Named { name, number: 0, process: None, rule }
+    }
+}
+
+/// Kinds of tables of a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableKind {
+    /// `[[call]]`.
+    Call,
+    /// `[[completion]]`.
+    Completion,
+    /// `[[async]]`.
+    Async,
+    /// `[[cm]]`.
+    Cm,
+}
+
+/// A rule that decided over something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Applied {
+    /// Of which kind.
+    pub kind: TableKind,
+    /// Which of them, from 1; 0 for a part of a SPEC.
+    pub number: u32,
 }
 
 /// Calls that something happens to.
@@ -170,6 +204,26 @@ impl CallFaults {
         let completions = self.completions.first().map(|r| &r.name);
         let rest = self.late.first().map(|r| &r.name).or(self.happenings.first().map(|r| &r.name));
         calls.or(completions).or(rest).map(String::as_str)
+    }
+
+    /// What of it is for one process.
+    pub fn for_process(mut self, process: &ProcessName) -> CallFaults {
+        fn keep<R>(rules: &mut Vec<Named<R>>, process: &ProcessName) {
+            rules.retain_mut(|named| named.process.take().is_none_or(|pattern| pattern.is_for(process)));
+        }
+        keep(&mut self.calls, process);
+        keep(&mut self.completions, process);
+        keep(&mut self.late, process);
+        keep(&mut self.happenings, process);
+        self
+    }
+
+    /// Whether any of it is for some processes alone.
+    pub fn names_processes(&self) -> bool {
+        fn any<R>(rules: &[Named<R>]) -> bool {
+            rules.iter().any(|named| named.process.is_some())
+        }
+        any(&self.calls) || any(&self.completions) || any(&self.late) || any(&self.happenings)
     }
 
     /// These, and others behind them.

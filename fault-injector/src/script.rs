@@ -1,7 +1,8 @@
 //! Scripts: targeted events, "drop the second READ response", as data. Reading them is in `parse`, carrying them out in
-//! `matcher`.
+//! `matcher`, and how packets are named in `names`.
 
 pub(crate) mod matcher;
+mod names;
 mod parse;
 
 use std::time::Duration;
@@ -9,6 +10,8 @@ use std::time::Duration;
 use softnic_wire::{Opcode, Psn, Qpn};
 
 use crate::calls::CallFaults;
+use crate::process::{ProcessName, ProcessPattern};
+pub use names::{PacketName, PacketNames};
 pub(crate) use parse::ScriptError;
 
 /// Which way a frame goes.
@@ -62,10 +65,14 @@ pub enum PsnMatch {
 }
 
 /// One event. What is `None` matches every RoCE packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// What happens.
     pub action: Action,
+    /// In which processes, where a program has several.
+    pub process: Option<ProcessPattern>,
+    /// At which of its devices, from 0, the same.
+    pub device: Option<u32>,
     /// Which way the packet goes.
     pub direction: Option<Direction>,
     /// Its opcode.
@@ -87,4 +94,31 @@ pub struct Script {
     pub events: Vec<Event>,
     /// What is for the calls of a program; a SPEC has it in [`crate::Spec::calls`].
     pub calls: CallFaults,
+}
+
+impl Script {
+    /// What of it is for one process.
+    pub(crate) fn for_process(mut self, process: &ProcessName) -> Script {
+        self.events.retain_mut(|event| event.process.take().is_none_or(|pattern| pattern.is_for(process)));
+        self.calls = self.calls.for_process(process);
+        self
+    }
+
+    /// The events for one device of a program.
+    pub(crate) fn for_device(mut self, device: u32) -> Script {
+        self.events.retain_mut(|event| event.device.take().is_none_or(|wanted| wanted == device));
+        self
+    }
+
+    /// The events for two devices of a program that are the ends of one wire: a is the first of them. Those of either are turned by what is
+    /// sent and received there.
+    pub(crate) fn for_wire_of(mut self, a: u32) -> Script {
+        self.events.retain_mut(|event| {
+            let Some(device) = event.device.take() else { return true };
+            let is_received = event.direction == Some(Direction::Ba);
+            event.direction = Some(if (device == a) != is_received { Direction::Ab } else { Direction::Ba });
+            device == a || device == a + 1
+        });
+        self
+    }
 }

@@ -5,6 +5,7 @@ mod parse;
 use std::time::Duration;
 
 use crate::calls::CallFaults;
+use crate::process::ProcessName;
 use crate::red::{Policy, Red};
 use crate::script::{Direction, Script, ScriptError};
 use crate::text::on_one_line;
@@ -153,9 +154,52 @@ impl Spec {
         self.calls.first().map_or(Ok(()), |name| Err(SpecError::NoProgram(name.into())))
     }
 
+    /// `Ok` when no event is for some processes or devices of a program alone.
+    pub fn check_no_places(&self) -> Result<(), SpecError> {
+        let key = self.script.events.iter().find_map(|event| match (&event.process, event.device) {
+            (Some(_), _) => Some("process"),
+            (None, Some(_)) => Some("device"),
+            (None, None) => None,
+        });
+        key.map_or(Ok(()), |key| Err(SpecError::NoPlaces(key)))
+    }
+
+    /// `Ok` when no event is for a device beyond the `count` that a program has.
+    pub fn check_devices(&self, count: u32) -> Result<(), SpecError> {
+        let beyond = self.script.events.iter().filter_map(|event| event.device).find(|device| *device >= count);
+        beyond.map_or(Ok(()), |device| Err(SpecError::NoDevice { device, count }))
+    }
+
+    /// Whether any of it is for some processes alone.
+    pub fn names_processes(&self) -> bool {
+        self.script.events.iter().any(|event| event.process.is_some()) || self.calls.names_processes()
+    }
+
+    /// What of it is for one process of a program.
+    pub fn for_process(self, process: &ProcessName) -> Spec {
+        Spec { script: self.script.for_process(process), calls: self.calls.for_process(process), ..self }
+    }
+
+    /// For any process of a program: what is for some alone is for all.
+    pub fn for_any_process(mut self) -> Spec {
+        self.script.events.iter_mut().for_each(|event| event.process = None);
+        self
+    }
+
+    /// What of it is for one device of a program, by its place.
+    pub fn for_place(self, device: u32) -> Spec {
+        Spec { script: self.script.for_device(device), ..self }
+    }
+
+    /// What of it is for a wire between two devices of a program, by the place of the first: that is a.
+    pub fn for_wire_of(self, a: u32) -> Spec {
+        Spec { script: self.script.for_wire_of(a), ..self }
+    }
+
     /// `Ok` when it can be for the two directions of a link: `rx.` and faults of calls cannot.
     pub fn check_link(&self) -> Result<(), SpecError> {
         self.check_no_calls()?;
+        self.check_no_places()?;
         if self.rx.is_empty() { Ok(()) } else { Err(SpecError::NotForLinks) }
     }
 
@@ -163,13 +207,14 @@ impl Spec {
     /// of a script are for what is sent, those with `direction = "ba"` for what is received.
     pub fn for_device(&self) -> Result<[Spec; 2], SpecError> {
         self.check_no_calls()?;
+        self.check_no_places()?;
         if !self.ab.is_empty() || !self.ba.is_empty() {
             return Err(SpecError::NotForDevices);
         }
         let (mut sent, mut received) = (Script::default(), Script::default());
-        for &event in &self.script.events {
+        for event in &self.script.events {
             let way = if event.direction == Some(Direction::Ba) { &mut received } else { &mut sent };
-            way.events.push(crate::script::Event { direction: None, ..event });
+            way.events.push(crate::script::Event { direction: None, ..event.clone() });
         }
         let spec = |faults: &Vec<Fault>, script| Spec { faults: faults.clone(), script, ..Spec::default() };
         Ok([spec(&self.faults, sent), spec(&self.rx, received)])
@@ -230,6 +275,17 @@ pub enum SpecError {
     /// A fault of calls where no program makes any.
     #[error("{} is for a program that uses verbs: give it to softnic run", on_one_line(.0))]
     NoProgram(String),
+    /// An event of some processes or devices where there are none.
+    #[error("{0} in an [[event]] says which process or device of a program it is for: give the script to softnic run")]
+    NoPlaces(&'static str),
+    /// An event of a device that is not there.
+    #[error("device = {device} in an [[event]]: the program has {count}, counted from 0")]
+    NoDevice {
+        /// What was given.
+        device: u32,
+        /// How many there are.
+        count: u32,
+    },
     /// A script that cannot be read.
     #[error("{}: {why}", on_one_line(.file))]
     Unreadable {

@@ -7,12 +7,12 @@ const TEXT: &str = include_str!("../../docs/faults.md");
 #[test]
 fn every_script_in_the_documentation_is_one_and_every_key_occurs() {
     let scripts: Vec<&str> = TEXT.split("```toml\n").skip(1).filter_map(|s| s.split("```").next()).collect();
-    assert_eq!(scripts.len(), 5);
+    assert_eq!(scripts.len(), 6);
     for s in &scripts {
         Script::parse(s).unwrap_or_else(|e| panic!("{e} in\n{s}"));
     }
     for (kind, of_calls) in
-        [("call", scripts[1]), ("completion", scripts[1]), ("async", scripts[1]), ("cm", scripts[1])]
+        [("call", scripts[2]), ("completion", scripts[2]), ("async", scripts[2]), ("cm", scripts[2])]
     {
         let unknown = Script::parse(&format!("[[{kind}]]\nx = 1")).unwrap_err().to_string();
         let keys = unknown.split(&format!("a {kind} has ")).nth(1).expect("the list of all keys").split(", ");

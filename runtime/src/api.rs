@@ -105,10 +105,12 @@ pub use streams::{Stream, StreamListener};
 pub use sysfs_counters::{CountersByName, hardware_counters, port_counters};
 
 pub use crate::key_file::{KeyFileError, read_key_file};
+pub use crate::sent::PacketSink;
 pub use crate::threads::spawn_own;
 pub use softnic_fault_injector::Spec as FaultSpec;
 pub use softnic_fault_injector::calls as call_faults;
 pub use softnic_fault_injector::units::parse_rate;
+pub use softnic_fault_injector::{PacketName, ProcessName};
 pub use softnic_sync::users::Users;
 pub use softnic_trace::{Level as LogLevel, LevelError as LogLevelError, parse_level as parse_log_level};
 

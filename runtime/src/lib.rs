@@ -31,6 +31,7 @@ mod peer;
 mod port;
 mod random;
 mod remedy;
+mod sent;
 #[cfg(target_os = "linux")]
 pub mod share;
 #[cfg(target_os = "linux")]

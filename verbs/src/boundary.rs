@@ -24,6 +24,8 @@ mod happen;
 
 mod late;
 
+mod recorded;
+
 pub(crate) mod before;
 
 mod after;

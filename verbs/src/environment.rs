@@ -60,6 +60,11 @@ pub(crate) fn checks() -> Option<PathBuf> {
     env::var_os("SOFTNIC_CHECK").filter(|name| !name.is_empty() && !is_privileged()).map(Into::into)
 }
 
+/// A folder for what each process does.
+pub(crate) fn seen() -> Option<PathBuf> {
+    env::var_os("SOFTNIC_SEEN").filter(|name| !name.is_empty() && !is_privileged()).map(Into::into)
+}
+
 /// How much the library says on stderr for itself: what `SOFTNIC_LOG` allows, and without it warnings.
 pub(crate) fn said() -> Option<LogLevel> {
     match variable("SOFTNIC_LOG") {
@@ -110,6 +115,8 @@ impl Environment {
         };
         // Those of calls are the library's business, the others that of its NICs.
         let call_faults = std::mem::take(&mut spec.calls);
+        let count = devices.iter().map(|device| if *device == DeviceSpec::Mem { 2 } else { 1 }).sum();
+        spec.check_devices(count).map_err(|e| format!("SOFTNIC_FAULT: {e}"))?;
         let fault = Some(spec).filter(|spec| *spec != FaultSpec::default());
         let seed = match variable("SOFTNIC_SEED")? {
             Some(seed) => seed.parse().map_err(|_| format!("SOFTNIC_SEED: `{seed}` is no number"))?,

@@ -11,6 +11,7 @@
 //! - `rdmacm/`: librdmacm. Addresses, ports and devices lie below the queues of pending events; these below ids; ids below the calls.
 //! - `calls/`: verbs that concern several kinds of objects, and the tables of functions that inlined verbs call.
 //! - `objects/`: what programs hold pointers to, with reference counts; `objects.rs` has them in their order.
+//! - `seen`, `identity`: what the process does, in a file, and its name among those of a run.
 //! - `c_result`, `exit`, `per_process`, `fork`, `environment`: the result of a verb as C gets it; the process that the library is in.
 //! - `codes`, `gid`, `limits`, `errno`, `message`: numbers of verbs, what they mean to the runtime, and what is said on stderr.
 //! - `abi/`: the structs of the C headers.
@@ -35,8 +36,10 @@ mod exit;
 mod exports;
 mod fork;
 mod gid;
+mod identity;
 mod limits;
 mod message;
 mod objects;
 mod per_process;
 mod rdmacm;
+mod seen;

@@ -77,14 +77,23 @@ impl Devices {
 
     /// Whether all can be opened, and have these faults, as far as can be told without doing it; with the options that they come from.
     pub(super) fn check(&self, faults: Option<&Spec>, [dev, fault]: [&str; 2]) -> Result<(), String> {
+        let ends = |device: &DeviceSpec| if *device == DeviceSpec::Mem { 2 } else { 1 };
+        let count = self.specs().map(ends).sum();
+        faults.map_or(Ok(()), |spec| spec.check_devices(count)).map_err(|e| format!("{fault}: {e}"))?;
+        let mut first = 0;
         for (i, (name, device)) in self.0.iter().enumerate() {
             if *device != DeviceSpec::Mem && self.0[..i].iter().any(|(_, earlier)| earlier == device) {
                 return Err(format!("{dev} {name} is given twice"));
             }
             if let Some(spec) = faults {
-                let fits = if *device == DeviceSpec::Mem { spec.check_link() } else { spec.for_device().map(|_| ()) };
+                let spec = spec.clone().for_any_process();
+                let fits = match device {
+                    DeviceSpec::Mem => spec.for_wire_of(first).check_link(),
+                    _ => spec.for_place(first).for_device().map(|_| ()),
+                };
                 fits.map_err(|e| format!("{fault}: {e}"))?;
             }
+            first += ends(device);
             match device {
                 DeviceSpec::Mem => {}
                 DeviceSpec::Shm(spec) => spec.check().map_err(|e| e.to_string())?,

@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use super::{CallAction, CallFaults, CmEvent, CompletionAction, Happening, Named, QpMatch, Verb, When, Which};
+use super::{
+    Applied, CallAction, CallFaults, CmEvent, CompletionAction, Happening, Named, QpMatch, TableKind, Verb, When, Which,
+};
 use crate::random::Random;
 
 /// Streams of rules are numbered from here on: those of links have small numbers.
@@ -66,6 +68,12 @@ impl<R: Copy> Entry<R> {
         self.which.chance.is_none_or(|chance| self.random.chance(chance))
     }
 
+    /// It decides over this one.
+    fn apply(&mut self, kind: TableKind) -> Applied {
+        self.applied += 1;
+        Applied { kind, number: self.named.number }
+    }
+
     fn is_for(&self, qp: Option<(u32, u32)>) -> bool {
         self.which.qp.is_none_or(|wanted| match (wanted, qp) {
             (_, None) => false,
@@ -82,6 +90,16 @@ pub struct CallDecider {
     completions: Vec<Entry<super::CompletionRule>>,
     late: Vec<Entry<super::LateRule>>,
     happenings: Vec<Entry<super::HappeningRule>>,
+    /// Since somebody asked.
+    applied: Vec<Applied>,
+}
+
+/// Of what happens by itself.
+fn kind_of(what: Happening) -> TableKind {
+    match what {
+        Happening::Async { .. } => TableKind::Async,
+        Happening::Cm(_) => TableKind::Cm,
+    }
 }
 
 impl CallDecider {
@@ -111,6 +129,7 @@ impl CallDecider {
             completions: entries(&faults.completions, |r| r.which, &mut random),
             late: entries(&faults.late, |r| r.which, &mut random),
             happenings: entries(&faults.happenings, |_| Which::default(), &mut random),
+            applied: Vec::new(),
         }
     }
 
@@ -125,7 +144,7 @@ impl CallDecider {
             let Some(at) = at.filter(|_| entry.is_for(call.qp)) else { continue };
             // Every rule counts and draws for itself, whether or not one before it took the call.
             if entry.takes() && decided.is_none() {
-                entry.applied += 1;
+                self.applied.push(entry.apply(TableKind::Call));
                 decided = Some((entry.named.rule.action, at));
             }
         }
@@ -141,7 +160,7 @@ impl CallDecider {
             {
                 entry.matched += 1;
                 if entry.matched == nth {
-                    entry.applied += 1;
+                    self.applied.push(entry.apply(kind_of(entry.named.rule.what)));
                     found.push(entry.named.rule.what);
                 }
             }
@@ -160,7 +179,7 @@ impl CallDecider {
     /// It did.
     pub fn happened(&mut self, place: usize) {
         if let Some(entry) = self.happenings.get_mut(place) {
-            entry.applied += 1;
+            self.applied.push(entry.apply(kind_of(entry.named.rule.what)));
         }
     }
 
@@ -182,7 +201,7 @@ impl CallDecider {
                 && entry.which.wr_id.is_none_or(|wr_id| wr_id == seen.wr_id)
                 && entry.is_for(Some(seen.qp));
             if here && entry.takes() && decided.is_none() {
-                entry.applied += 1;
+                self.applied.push(entry.apply(TableKind::Completion));
                 decided = Some(rule.action);
             }
         }
@@ -194,11 +213,16 @@ impl CallDecider {
         let mut decided = None;
         for entry in self.late.iter_mut().filter(|entry| entry.named.rule.event == event) {
             if entry.takes() && decided.is_none() {
-                entry.applied += 1;
+                self.applied.push(entry.apply(TableKind::Cm));
                 decided = Some(entry.named.rule.delay);
             }
         }
         decided
+    }
+
+    /// The rules that decided over something since this was asked last, in their order. To be asked after every decision: they are kept.
+    pub fn take_applied(&mut self) -> std::vec::Drain<'_, Applied> {
+        self.applied.drain(..)
     }
 
     /// Whether completions pass by here.
@@ -312,6 +336,19 @@ mod tests {
         assert_eq!(events.unused(), [("event.GID_CHANGE=5s", "moment")]);
         events.happened(1);
         assert_eq!(events.unused(), []);
+    }
+
+    #[test]
+    fn rules_that_decided_are_told_once_by_their_numbers() {
+        let kill = "[[call]]\nverb = \"reg_mr\"\naction = \"kill\"\n";
+        let event = "[[async]]\nevent = \"PORT_ERR\"\nverb = \"reg_mr\"\n[[cm]]\nevent = \"ADDR_CHANGE\"\nat = \"1s\"";
+        let mut rules = scripted(&format!("{kill}nth = 2\n{kill}nth = 1\n{event}"));
+        rules.happens(Verb::RegMr);
+        struck(&mut rules, Verb::RegMr, 1);
+        rules.happened(1);
+        let told: Vec<_> = rules.take_applied().map(|applied| (applied.kind, applied.number)).collect();
+        assert_eq!(told, [(TableKind::Async, 1), (TableKind::Call, 2), (TableKind::Cm, 1)]);
+        assert_eq!(rules.take_applied().len(), 0);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(crate) fn parse_part(part: &str) -> Result<CallFaults, String> {
     let mut faults = CallFaults::default();
     let label = part.to_owned();
     match family {
-        "event" => faults.happenings.push(Named { name: label, rule: async_event(name, nth, value)? }),
+        "event" => faults.happenings.push(Named::new(label, async_event(name, nth, value)?)),
         "cm" if name.starts_with(|c: char| c.is_ascii_uppercase()) => {
             let event =
                 CmEvent::from_name(name).ok_or_else(|| format!("there is no event '{name}': {}", CmEvent::names()))?;
@@ -37,9 +37,9 @@ pub(crate) fn parse_part(part: &str) -> Result<CallFaults, String> {
                 true if nth.is_some() => return Err(format!("{name} comes by itself: # is for calls")),
                 true => {
                     let rule = HappeningRule { when: when(value)?, what: Happening::Cm(event) };
-                    faults.happenings.push(Named { name: label, rule });
+                    faults.happenings.push(Named::new(label, rule));
                 }
-                false => faults.late.push(Named { name: label, rule: late(event, nth, value)? }),
+                false => faults.late.push(Named::new(label, late(event, nth, value)?)),
             }
         }
         _ => {
@@ -91,7 +91,7 @@ fn of_call(faults: &mut CallFaults, name: String, verb: Verb, nth: Option<u64>, 
     let mut completion = |action, rest: &[&str]| {
         check_poll(verb, what)?;
         let which = Which { nth, chance: chance(rest)?, ..Which::default() };
-        faults.completions.push(Named { name: name.clone(), rule: CompletionRule { side: None, which, action } });
+        faults.completions.push(Named::new(name.clone(), CompletionRule { side: None, which, action }));
         Ok(())
     };
     if let Some(status) = WcStatus::from_name(what) {
@@ -134,7 +134,7 @@ fn of_call(faults: &mut CallFaults, name: String, verb: Verb, nth: Option<u64>, 
         },
     };
     let which = Which { nth, chance: chance(rest)?, ..Which::default() };
-    faults.calls.push(Named { name, rule: CallRule { verb, which, action } });
+    faults.calls.push(Named::new(name, CallRule { verb, which, action }));
     Ok(())
 }
 

@@ -12,18 +12,32 @@ use super::{
     AsyncEvent, CallAction, CallFaults, CallRule, CmEvent, CompletionAction, CompletionRule, Happening, HappeningRule,
     LateRule, Named, QpMatch, WcStatus, When, Which,
 };
+use crate::process::{PROCESS, ProcessPattern};
 use crate::text::on_one_line;
 use crate::units::{MAX_DELAY, parse_chance, parse_time};
 
 /// The tables, each with its keys.
 pub(crate) const TABLES: [(&str, &[&str]); 4] = [
-    ("call", &["verb", "action", "errno", "delay", "event", "reason", "qp", "wr_id", "nth", "chance"]),
+    ("call", &["verb", "action", "errno", "delay", "event", "reason", "qp", "wr_id", "nth", "chance", "process"]),
     (
         "completion",
-        &["action", "status", "vendor_err", "delay", "polls", "behind", "queue", "qp", "wr_id", "nth", "chance"],
+        &[
+            "action",
+            "status",
+            "vendor_err",
+            "delay",
+            "polls",
+            "behind",
+            "queue",
+            "qp",
+            "wr_id",
+            "nth",
+            "chance",
+            "process",
+        ],
     ),
-    ("async", &["event", "at", "verb", "nth", "lasts", "object"]),
-    ("cm", &["event", "delay", "at", "verb", "nth", "chance"]),
+    ("async", &["event", "at", "verb", "nth", "lasts", "object", "process"]),
+    ("cm", &["event", "delay", "at", "verb", "nth", "chance", "process"]),
 ];
 
 /// Reads all tables of a script that are about calls, or says what is wrong, with the place.
@@ -44,15 +58,21 @@ pub(crate) fn parse_tables(script: &Table) -> Result<CallFaults, String> {
                 let has = known.join(", ");
                 return Err(format!("{name}: there is no key '{}': a {kind} has {has}", on_one_line(key)));
             }
-            let at = |why: String| format!("{name}: {why}");
-            let name = format!("{kind} {} of the script", i + 1);
+            let place = name;
+            let at = |why: String| format!("{place}: {why}");
+            let (name, number) = (format!("{kind} {} of the script", i + 1), i as u32 + 1);
+            let process = keys.process().map_err(at)?;
             match kind {
-                "call" => faults.calls.push(Named { name, rule: keys.call().map_err(at)? }),
-                "completion" => faults.completions.push(Named { name, rule: keys.completion().map_err(at)? }),
-                "async" => faults.happenings.push(Named { name, rule: keys.async_event().map_err(at)? }),
+                "call" => faults.calls.push(Named { name, number, process, rule: keys.call().map_err(at)? }),
+                "completion" => {
+                    faults.completions.push(Named { name, number, process, rule: keys.completion().map_err(at)? })
+                }
+                "async" => {
+                    faults.happenings.push(Named { name, number, process, rule: keys.async_event().map_err(at)? })
+                }
                 _ => match keys.cm().map_err(at)? {
-                    Cm::Late(rule) => faults.late.push(Named { name, rule }),
-                    Cm::Happens(rule) => faults.happenings.push(Named { name, rule }),
+                    Cm::Late(rule) => faults.late.push(Named { name, number, process, rule }),
+                    Cm::Happens(rule) => faults.happenings.push(Named { name, number, process, rule }),
                 },
             }
         }
@@ -98,6 +118,10 @@ impl Keys<'_> {
             Some(key) => Err(format!("{key}: it does not go with action = {action:?}")),
             None => Ok(()),
         }
+    }
+
+    fn process(&self) -> Result<Option<ProcessPattern>, String> {
+        self.get("process", PROCESS, |v| v.as_str().and_then(ProcessPattern::parse))
     }
 
     fn verb(&self) -> Result<Option<Verb>, String> {
@@ -303,6 +327,7 @@ impl Keys<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::ProcessName;
     use crate::script::Script;
 
     fn parse(text: &str) -> CallFaults {
@@ -340,6 +365,7 @@ mod tests {
             action = "late"
             polls = 3
             chance = 1e-3
+            process = "client"
 
             [[async]]
             event = "PORT_ERR"
@@ -368,6 +394,10 @@ mod tests {
         assert_eq!(faults.happenings[0].rule.when, When::Call(Verb::PostSend, 100));
         assert_eq!(faults.happenings[1].rule.when, When::At(Duration::from_secs(5)));
         assert_eq!(faults.late[0].rule.delay, Duration::from_secs(2));
+        assert!(faults.names_processes());
+        let of = |label: &str| faults.clone().for_process(&ProcessName { label: label.into(), ordinal: 1 });
+        assert_eq!((of("client").completions.len(), of("server").completions.len()), (2, 1));
+        assert!(!of("client").names_processes() && of("server").calls == faults.calls);
     }
 
     #[test]
@@ -440,6 +470,8 @@ mod tests {
                 "cm 1: at: ESTABLISHED comes when the connection manager has it",
             ),
             ("cm", "event = \"ESTABLISHED\"", "cm 1: delay: it must be there"),
+            ("cm", "event = \"ESTABLISHED\"\nprocess = \"\"", "cm 1: process: it cannot be \"\": write a program"),
+            ("call", "process = [1]", "call 1: process: it cannot be a TOML array: write a program"),
         ] {
             let e = said(&format!("[[{kind}]]\n{keys}"));
             assert!(e.starts_with(line) && e.lines().count() == 1, "{keys}: {e}");

@@ -1,34 +1,19 @@
 //! Carries out a script in one direction of a link: which event is for a packet, if any.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, DefaultHasher};
-
-use softnic_wire::{Layout, Opcode, Psn, Qpn, bth};
-
+use super::names::{Destinations, Numbers, Passes};
 use super::{Action, Direction, Event, PsnMatch, QpnMatch, Script};
-
-/// Destination queue pairs that `"#1"` and `"+2"` can speak of, in each direction. Those seen later are matched by their
-/// number only.
-pub(crate) const MAX_QPS: usize = 1 << 16;
-/// Packets whose `iteration` is known, in each direction. Beyond that the one seen first is forgotten; when it comes again it
-/// counts as new. That is more than any queue pair here has outstanding, and fewer than there are PSNs.
-pub(crate) const MAX_PACKETS: usize = 1 << 16;
-
-/// With a fixed seed: nothing random that was not handed in. It is looked up only, never walked through.
-type Table<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 
 /// The events of one direction, and what they need to know of the packets that passed.
 #[derive(Debug, Clone)]
 pub(crate) struct Matcher {
     events: Vec<Entry>,
-    /// Destination queue pairs in the order seen: their place, from 1, and their first PSN. Kept only if an event asks. QP1 has no place:
-    /// management comes before a connection or does not, by how programs meet, and must not move the others.
-    qps: Option<Table<Qpn, (u32, Psn)>>,
+    /// Kept only if an event asks.
+    qps: Option<Destinations>,
     passes: Passes,
 }
 
 /// An event of this direction.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Entry {
     event: Event,
     /// Its place in the script, from 0.
@@ -44,11 +29,12 @@ impl Matcher {
     pub(crate) fn new(script: &Script, direction: Direction) -> Option<Matcher> {
         let all = script.events.iter().enumerate();
         let here = all.filter(|(_, e)| e.direction.is_none_or(|d| d == direction));
-        let events: Vec<_> = here.map(|(place, &event)| Entry { event, place, matched: 0, applied: 0 }).collect();
+        let events: Vec<_> =
+            here.map(|(place, event)| Entry { event: event.clone(), place, matched: 0, applied: 0 }).collect();
         let relative = |e: &Entry| {
             matches!(e.event.qpn, Some(QpnMatch::Seen(_))) || matches!(e.event.psn, Some(PsnMatch::AfterFirst(_)))
         };
-        let qps = events.iter().any(relative).then(Table::default);
+        let qps = events.iter().any(relative).then(Destinations::default);
         (!events.is_empty()).then(|| Matcher { events, qps, passes: Passes::default() })
     }
 
@@ -60,20 +46,9 @@ impl Matcher {
     /// What happens to a frame, whole from Ethernet on; `None` when no event is for it. All headers must be in `frame`, the
     /// payload may be missing.
     pub(crate) fn decide(&mut self, frame: &[u8]) -> Option<Action> {
-        let layout = Layout::locate(frame).ok()?;
-        let header = bth::Packet::new_checked(frame.get(layout.bth..)?).ok()?;
-        let (opcode, qpn, psn) = (header.opcode(), header.dest_qp(), header.psn());
-        let seen = self.qps.as_mut().and_then(|qps| {
-            let place = qps.len() as u32 + 1 - u32::from(qps.contains_key(&Qpn::GSI));
-            let next = (if qpn == Qpn::GSI { 0 } else { place }, psn);
-            // What a Repair Header stands in has the PSN of a block, or none: no count of packets begins with it.
-            if opcode != Opcode::LOWAR && qps.len() < MAX_QPS {
-                Some(*qps.entry(qpn).or_insert(next))
-            } else {
-                qps.get(&qpn).copied()
-            }
-        });
-        let packet = u64::from(qpn.value()) << 32 | u64::from(psn.value()) << 8 | u64::from(opcode.0);
+        let packet = Numbers::of(frame)?;
+        let Numbers { opcode, qpn, psn } = packet;
+        let seen = self.qps.as_mut().and_then(|qps| qps.see(packet));
         let mut iteration = None;
         let mut decided = None;
         for Entry { event, matched, applied, .. } in &mut self.events {
@@ -103,35 +78,11 @@ impl Matcher {
     }
 }
 
-/// How many times packets have passed.
-#[derive(Debug, Clone, Default)]
-struct Passes {
-    counts: Table<u64, u32>,
-    /// The oldest first.
-    order: VecDeque<u64>,
-}
-
-impl Passes {
-    fn count(&mut self, packet: u64) -> u32 {
-        if let Some(n) = self.counts.get_mut(&packet) {
-            *n = n.saturating_add(1);
-            return *n;
-        }
-        if self.order.len() == MAX_PACKETS
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.counts.remove(&oldest);
-        }
-        self.order.push_back(packet);
-        self.counts.insert(packet, 1);
-        1
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::names::{MAX_QPS, PacketNames};
     use super::*;
-    use softnic_wire::{Addresses, ExtHeaders, MacAddr, PacketFields, Path, Template, TxFrame};
+    use softnic_wire::{Addresses, ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame, bth};
 
     /// A packet without payload or extension headers.
     fn frame(opcode: u8, qpn: u32, psn: u32) -> Vec<u8> {
@@ -238,16 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_the_oldest_packet_is_forgotten() {
-        let mut passes = Passes::default();
-        for packet in 0..MAX_PACKETS as u64 {
-            assert_eq!(passes.count(packet), 1);
-        }
-        assert_eq!(passes.count(0), 2);
-        assert_eq!(passes.count(MAX_PACKETS as u64), 1, "takes the place of the oldest");
-        assert_eq!((passes.count(1), passes.count(2)), (2, 2));
-        assert_eq!(passes.count(0), 1);
-        assert_eq!((passes.counts.len(), passes.order.len()), (MAX_PACKETS, MAX_PACKETS));
+    fn destinations_are_bounded_and_those_known_stay_so() {
         let mut m =
             Matcher::new(&Script::parse("[[event]]\naction = \"drop\"\npsn = \"+0\"").unwrap(), Direction::Ab).unwrap();
         for qpn in 0..MAX_QPS as u32 {
@@ -256,5 +198,24 @@ mod tests {
         assert_eq!(m.decide(&frame(MIDDLE, MAX_QPS as u32, 5)), None);
         assert_eq!(m.decide(&frame(MIDDLE, 7, 7)), Some(Action::Drop), "those known stay so");
         assert_eq!(m.qps.map(|q| q.len()), Some(MAX_QPS));
+    }
+
+    #[test]
+    fn the_name_of_a_packet_is_an_event_for_it_alone() {
+        let mut packets =
+            vec![(0x64, 1, 7), (MIDDLE, 5, 0xff_ffff), (LAST, 5, 0), (MIDDLE, 6, 40), (LAST, 5, 0), (0x64, 1, 7)];
+        packets.extend([(Opcode::LOWAR.0, 6, 40), (MIDDLE, 6, 39), (LAST, 5, 0), (MIDDLE, 5, 0xff_ffff)]);
+        let mut names = PacketNames::with_room();
+        for (place, &(opcode, qpn, psn)) in packets.iter().enumerate() {
+            let name = names.name(&frame(opcode, qpn, psn)).unwrap();
+            let destination = if name.destination == 0 { "1".into() } else { format!("\"#{}\"", name.destination) };
+            let event = format!(
+                "[[event]]\naction = \"drop\"\nqpn = {destination}\npsn = \"+{}\"\nopcode = {}\niteration = {}",
+                name.psn, name.opcode.0, name.iteration
+            );
+            assert_eq!(dropped(&event, &packets), [place], "{event}");
+        }
+        assert!(PacketNames::default().name(&frame(Opcode::LOWAR.0, 5, 0)).is_none(), "no count begins with it");
+        assert!(PacketNames::default().name(&[0; 60]).is_none());
     }
 }

@@ -7,6 +7,7 @@ use toml::{Table, Value};
 
 use super::{Action, Direction, Event, PsnMatch, QpnMatch, Script};
 use crate::calls::{TABLES, parse_tables};
+use crate::process::{PROCESS, ProcessPattern};
 use crate::text::on_one_line;
 use crate::units::{MAX_DELAY, parse_time};
 
@@ -33,7 +34,7 @@ pub enum ScriptError {
     /// A key that no event has.
     #[error(
         "event {event}: there is no key '{}': an event has action, direction, opcode, qpn, psn, iteration, nth, bit, behind, \
-         delay",
+         delay, process, device",
         on_one_line(.key)
     )]
     UnknownKey {
@@ -57,9 +58,12 @@ pub enum ScriptError {
     },
 }
 
-const KEYS: [&str; 10] = ["action", "direction", "opcode", "qpn", "psn", "iteration", "nth", "bit", "behind", "delay"];
+const KEYS: [&str; 12] =
+    ["action", "direction", "opcode", "qpn", "psn", "iteration", "nth", "bit", "behind", "delay", "process", "device"];
 /// Frames that a held one may wait for: the same limit as that of `reorder` in a SPEC.
 const MAX_BEHIND: u32 = 1000;
+/// No program has more devices.
+const MAX_DEVICE: u32 = 255;
 
 impl Script {
     /// Reads a script.
@@ -102,6 +106,8 @@ impl Keys<'_> {
         }
         Ok(Event {
             action: self.action()?,
+            process: self.process()?,
+            device: self.number("device", 0..=MAX_DEVICE)?,
             direction: self.direction()?,
             opcode: self.opcode()?,
             qpn: self.qpn()?,
@@ -144,6 +150,12 @@ impl Keys<'_> {
             return Err(self.error("delay", "it goes with action = \"delay\" only".into()));
         }
         Ok(action)
+    }
+
+    fn process(&self) -> Result<Option<ProcessPattern>, ScriptError> {
+        let Some(v) = self.table.get("process") else { return Ok(None) };
+        let found = v.as_str().and_then(ProcessPattern::parse);
+        found.map(Some).ok_or_else(|| self.refuse("process", v, PROCESS))
     }
 
     fn delay(&self) -> Result<Option<Duration>, ScriptError> {
@@ -245,6 +257,8 @@ mod tests {
             qpn = "#1"
             psn = "+2"
             iteration = 3
+            process = "server * #2"
+            device = 1
 
             [[event]]
             action = "corrupt"
@@ -272,6 +286,8 @@ mod tests {
         );
         let any = Event {
             action: Action::Duplicate,
+            process: None,
+            device: None,
             direction: None,
             opcode: None,
             qpn: None,
@@ -281,6 +297,8 @@ mod tests {
         };
         let first = Event {
             action: Action::Drop,
+            process: ProcessPattern::parse("server * #2"),
+            device: Some(1),
             direction: Some(Direction::Ab),
             opcode: Some(Opcode::RC_RDMA_WRITE_MIDDLE),
             qpn: Some(QpnMatch::Seen(1)),
@@ -290,6 +308,8 @@ mod tests {
         };
         let second = Event {
             action: Action::Corrupt { bit: Some(400) },
+            process: None,
+            device: None,
             direction: Some(Direction::Ba),
             opcode: Some(Opcode(0x0e)),
             qpn: Some(QpnMatch::Exactly(Qpn::new(0x1234))),
@@ -297,9 +317,9 @@ mod tests {
             iteration: None,
             nth: Some(3),
         };
-        let third = Event { action: Action::Reorder { behind: 3 }, ..any };
-        let fourth = Event { action: Action::Mark, ..any };
-        let fifth = Event { action: Action::Delay(Duration::from_millis(5)), ..any };
+        let with = |action| Event { action, ..any.clone() };
+        let (third, fourth) = (with(Action::Reorder { behind: 3 }), with(Action::Mark));
+        let fifth = with(Action::Delay(Duration::from_millis(5)));
         assert_eq!(script, Ok(Script { events: vec![first, second, third, fourth, fifth, any], ..Script::default() }));
     }
 
@@ -364,6 +384,13 @@ mod tests {
             ("action = \"drop\"\npsn = \"2\"", "event 2: psn: it cannot be \"2\": write a number"),
             ("action = \"drop\"\npsn = \"++2\"", "event 2: psn: it cannot be \"++2\""),
             ("action = \"drop\"\npsn = \"+16777216\"", "event 2: psn: it cannot be"),
+            ("action = \"drop\"\nprocess = \"\"", r#"event 2: process: it cannot be "": write a program and its"#),
+            ("action = \"drop\"\nprocess = 7", "event 2: process: it cannot be 7"),
+            ("action = \"drop\"\nprocess = \"a #0\"", "event 2: process: it cannot be"),
+            (
+                "action = \"drop\"\ndevice = \"#1\"",
+                "event 2: device: it cannot be \"#1\": write a whole number from 0 to 255",
+            ),
         ] {
             let line_said = with(keys);
             assert!(line_said.starts_with(line) && line_said.lines().count() == 1, "{keys}: {line_said}");

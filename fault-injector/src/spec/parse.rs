@@ -188,6 +188,7 @@ fn outage(key: &'static str, value: &str) -> Result<Outage, SpecError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::ProcessName;
     use crate::script::Direction::{Ab, Ba};
 
     fn error(s: &str) -> String {
@@ -312,6 +313,53 @@ mod tests {
         assert_eq!((sent.script.events.len(), received.script.events.len()), (2, 1));
         assert!(received.script.events[0].direction.is_none());
         assert!(error("rx.queue=1K").contains("needs the rate"), "that of the other way does not help");
+    }
+
+    #[test]
+    fn events_are_for_processes_and_devices_of_a_program_alone() {
+        let script = |keys: &[&str]| {
+            let events = keys.iter().map(|keys| format!("[[event]]\naction = \"drop\"\n{keys}\n"));
+            Spec { script: Script::parse(&events.collect::<String>()).unwrap(), ..Spec::default() }
+        };
+        let said = |keys: &str| script(&[keys]).check_link().unwrap_err().to_string();
+        assert!(
+            said("process = \"a\"").starts_with("process in an [[event]] says which process or device of a program")
+        );
+        assert!(
+            said("device = 0").starts_with("device in an [[event]] says which")
+                && said("device = 0").lines().count() == 1
+        );
+        assert_eq!(script(&["device = 0"]).for_device().unwrap_err(), SpecError::NoPlaces("device"));
+        let keys = ["process = \"a *\"", "process = \"* #2\"\ndevice = 1", "device = 0", ""];
+        let spec = script(&keys);
+        let left = |label: &str, ordinal, device| {
+            let process = ProcessName { label: label.into(), ordinal };
+            let spec = spec.clone().for_process(&process).for_place(device);
+            assert!(spec.check_link().is_ok() && spec.for_device().is_ok());
+            spec.script.events.len()
+        };
+        assert_eq!([left("a b", 1, 0), left("a b", 2, 1), left("c", 2, 0), left("c", 1, 1)], [3, 3, 2, 1]);
+        assert!(spec.names_processes() && !spec.clone().for_any_process().names_processes());
+        assert!(spec.check_devices(2).is_ok());
+        let e = spec.check_devices(1).unwrap_err().to_string();
+        assert_eq!(e, "device = 1 in an [[event]]: the program has 1, counted from 0");
+    }
+
+    #[test]
+    fn on_a_wire_of_two_devices_events_go_the_way_of_what_the_device_sends_or_receives() {
+        let keys = [
+            "device = 2",
+            "device = 3",
+            "device = 3\ndirection = \"ba\"",
+            "device = 2\ndirection = \"ba\"",
+            "device = 4",
+            "",
+        ];
+        let events: String = keys.iter().map(|keys| format!("[[event]]\naction = \"drop\"\n{keys}\n")).collect();
+        let spec = Spec { script: Script::parse(&events).unwrap(), ..Spec::default() }.for_wire_of(2);
+        let ways: Vec<_> = spec.script.events.iter().map(|event| event.direction).collect();
+        assert_eq!(ways, [Some(Ab), Some(Ba), Some(Ab), Some(Ba), None]);
+        assert!(spec.check_link().is_ok());
     }
 
     #[test]

@@ -6,11 +6,12 @@ mod dpdk;
 mod follow;
 mod memory;
 mod own;
+mod shown;
 mod spec;
 mod surround;
 
-use std::io::{self, BufWriter};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -24,6 +25,8 @@ use softnic_wire::{MacAddr, PathMtu};
 
 pub(super) use follow::keep;
 
+use shown::{begin_trace, record};
+
 pub use backup::{BackupOptions, MUTUAL, mutual_backups, parse_backup, parse_failover, parse_kv, parse_probe};
 pub use spec::{DeviceSpec, DeviceSpecError, OwnAddresses};
 
@@ -32,9 +35,8 @@ use super::context::{Context, Inner};
 use super::events::{EventSink, Events};
 use super::failover::Failover;
 use crate::afxdp::{self, AfXdp, AfXdpError, Device};
-use crate::capture_file::{self, NamedFile};
 use crate::dpdk::DpdkError;
-use crate::driver::{Driver, DriverError, DriverPort};
+use crate::driver::{Driver, DriverPort};
 use crate::engine::{Engine, Io, Mode, Watcher};
 use crate::failover::list::{Control, LineSink};
 use crate::host_network::{HostNetwork, HostNetworkError};
@@ -42,6 +44,7 @@ use crate::io::{GroupFilter, Line, PacketIo};
 use crate::neighbours::{Links, Neighbours};
 use crate::random::Generator;
 use crate::remedy::remedy;
+use crate::sent::PacketSink;
 use crate::share::{Seat, ShareError, served_here};
 use crate::shm::{Shm, ShmError, ShmSpec};
 use crate::stack::Stack;
@@ -104,6 +107,8 @@ pub struct OpenOptions {
     pub backup: Option<BackupOptions>,
     /// Who is told, in lines for people, what is wrong on the network; stderr where there is nobody.
     pub on_notice: Option<LineSink>,
+    /// Who is told of every packet that is sent, before faults decide over it; not of those of a backup.
+    pub on_packet: Option<PacketSink>,
     /// Who is told of every event at once; without it events wait for [`Context::poll_event`].
     pub on_event: Option<EventSink>,
 }
@@ -253,7 +258,7 @@ impl Context {
     pub fn open(device: &DeviceSpec, options: &OpenOptions) -> Result<Context, OpenError> {
         let parts = Parts::of(device, options)?;
         let backup = parts.backup(device, options)?;
-        parts.open(backup, options)
+        parts.told(options).open(backup, options)
     }
 
     /// Two NICs of this process with a wire in memory between them. A SPEC of faults holds for both directions, as independent streams.
@@ -263,7 +268,7 @@ impl Context {
     pub fn open_pair(options: [&OpenOptions; 2]) -> Result<[Context; 2], OpenError> {
         let [a, b] = Parts::pair(options[0])?;
         let [of_a, of_b] = Parts::backups(options)?;
-        Ok([a.open(of_a, options[0])?, b.open(of_b, options[1])?])
+        Ok([a.told(options[0]).open(of_a, options[0])?, b.told(options[1]).open(of_b, options[1])?])
     }
 }
 
@@ -473,26 +478,6 @@ impl Parts {
         }
         Ok(Context::from_inner(Inner::new(engines, watchers, inline, events, around, description, rate)))
     }
-}
-
-/// Begins the trace of a NIC.
-fn begin_trace(path: &Path, title: &str) -> Result<Trace, OpenError> {
-    let begun = capture_file::create(path).and_then(|file| Trace::begin(Box::new(BufWriter::new(file)), title, false));
-    begun.map_err(|error| OpenError::Trace { path: path.into(), error })
-}
-
-/// Records an engine's frames: the first one's to the file itself.
-fn record(driver: &mut Driver<DualNic, Io>, path: &Path, index: usize) -> Result<(), OpenError> {
-    let path = match index {
-        0 => path.to_path_buf(),
-        _ => PathBuf::from(format!("{}.{index}", path.display())),
-    };
-    let failed = |error| OpenError::Capture { path: path.clone(), error };
-    let file = NamedFile::create(&path).map_err(failed)?;
-    driver.record(Box::new(file)).map_err(|e| match e {
-        DriverError::Capture(error) | DriverError::Io { error, .. } => failed(NamedFile::cause(error)),
-        other => failed(io::Error::other(other.to_string())),
-    })
 }
 
 #[cfg(test)]

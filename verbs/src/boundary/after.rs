@@ -1,9 +1,9 @@
-//! After a call: what faults have to know of it.
+//! After a call: what faults and the recorder have to know of it.
 
 use softnic_runtime::api::QpState;
 
 use super::made::Kind;
-use super::state::faults;
+use super::state::{faults, known};
 use crate::abi::*;
 use crate::codes::state_code;
 use crate::objects::completion_queue::Cq;
@@ -14,7 +14,7 @@ use crate::rdmacm::id::Id;
 
 /// A queue pair was made, or NULL.
 pub(crate) fn made_qp(qp: *mut ibv_qp) {
-    let Some(state) = faults() else { return };
+    let Some(state) = known() else { return };
     // SAFETY: NULL, or what a verb just made.
     if let Some(qp) = unsafe { qp.cast::<Qp>().as_ref() } {
         state.made().add_qp(qp);
@@ -23,7 +23,7 @@ pub(crate) fn made_qp(qp: *mut ibv_qp) {
 
 /// A queue was made, or NULL.
 pub(crate) fn made<T>(kind: Kind, queue: *mut T) {
-    if let Some(state) = faults() {
+    if let Some(state) = known() {
         state.made().add(kind, queue.expose_provenance());
     }
 }
@@ -38,14 +38,14 @@ pub(crate) fn took_completion_event(cq: *mut ibv_cq) {
 
 /// An object is about to go.
 pub(crate) fn going<T>(kind: Kind, object: *mut T) {
-    if let Some(state) = faults() {
+    if let Some(state) = known() {
         state.made().note(kind, object.addr(), false);
     }
 }
 
 /// A queue pair is about to go, and its completions with it.
 pub(crate) fn going_qp(qp: Pointer<Qp>) {
-    if let (Some(state), Ok(qp)) = (faults(), qp.get()) {
+    if let (Some(state), Ok(qp)) = (known(), qp.get()) {
         going(Kind::Qp, (&raw const *qp).cast_mut());
         state.each_held(|held| held.forget(qp.qpn()));
     }
@@ -53,7 +53,7 @@ pub(crate) fn going_qp(qp: Pointer<Qp>) {
 
 /// It is gone, or stays after all.
 pub(crate) fn gone<T>(kind: Kind, object: *mut T, result: c_int) {
-    let Some(state) = faults() else { return };
+    let Some(state) = known() else { return };
     match kind {
         _ if result != 0 => state.made().note(kind, object.addr(), true),
         Kind::Cq => state.forget_queue(object.addr()),
@@ -63,7 +63,7 @@ pub(crate) fn gone<T>(kind: Kind, object: *mut T, result: c_int) {
 
 /// A queue pair of this number is gone, with its completions.
 pub(crate) fn forget_completions(qpn: Option<u32>, result: c_int) {
-    if let (Some(state), Some(qpn), 0) = (faults(), qpn, result) {
+    if let (Some(state), Some(qpn), 0) = (known(), qpn, result) {
         state.each_held(|held| held.forget(qpn));
     }
 }
@@ -76,7 +76,7 @@ pub(crate) fn modified(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int, result:
     if attr.qp_state == state_code(QpState::Reset) {
         forget_completions(qp.get().ok().map(Qp::qpn), 0);
     } else if attr.qp_state == state_code(QpState::ReadyToSend)
-        && let (Some(state), Ok(qp)) = (faults(), qp.get())
+        && let (Some(state), Ok(qp)) = (known(), qp.get())
     {
         state.each_held(|held| held.mend(qp.qpn()));
     }
@@ -84,7 +84,7 @@ pub(crate) fn modified(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int, result:
 
 /// An id has what functions made for it.
 pub(crate) fn made_for(id: &Id) {
-    let Some(state) = faults() else { return };
+    let Some(state) = known() else { return };
     // SAFETY: the id is alive while a function of it runs.
     let (qp, cqs, srq) = unsafe {
         let base = &*id.as_c();
@@ -100,7 +100,7 @@ pub(crate) fn made_for(id: &Id) {
 
 /// What functions made for an id goes.
 pub(crate) fn unmaking_for(id: &Id) {
-    if faults().is_none() {
+    if known().is_none() {
         return;
     }
     // SAFETY: as in `made_for`.

@@ -6,6 +6,7 @@ use softnic_runtime::api::call_faults::{CallAction, CallSeen, Verb};
 
 use super::happen::{begin, perform};
 use super::process;
+use super::recorded;
 use super::state::faults;
 use crate::errno::Errno;
 use crate::objects::handle::Pointer;
@@ -70,13 +71,17 @@ fn needs_device(verb: Verb) -> bool {
 
 /// What happens to a call before it is made.
 pub(crate) fn before(verb: Verb, about: About<'_>) -> Result<(), Early> {
-    let Some(state) = faults() else { return Ok(()) };
+    let Some(state) = faults() else {
+        recorded::call(verb, about.qp, about.wr_ids);
+        return Ok(());
+    };
     begin(state);
     let qp = about.qp.map(|qpn| (qpn, state.made().place_of(qpn)));
-    let (happenings, decided) = {
-        let mut decider = state.decider();
+    let (happenings, decided) = state.decide(|decider| {
+        // Threads that call at once are recorded in the order in which their calls are counted.
+        recorded::call(verb, about.qp, about.wr_ids);
         (decider.happens(verb), decider.call(CallSeen { verb, qp, wr_ids: about.wr_ids }))
-    };
+    });
     happenings.into_iter().for_each(|what| perform(state, what));
     if state.is_dead.load(Ordering::Relaxed) && needs_device(verb) {
         return Err(Early::Failed { errno: Errno(libc::EIO), at: 0 });

@@ -3,6 +3,7 @@
 use super::after;
 use super::before::About;
 use super::observe;
+use super::recorded;
 use super::switch::is_on;
 use super::through::through;
 use crate::abi::*;
@@ -83,7 +84,11 @@ through! {
         after |result| observe::stepped(id, "leave_multicast", result);
 
     CmGetCmEvent get_cm_event(channel: &Channel, out: &mut *mut CmEvent) -> c_int = event::get_event, minus_one,
-        after |result| { after::took_event(made(result, out)); observe::got_cm_event(made(result, out)) };
+        after |result| {
+            after::took_event(made(result, out));
+            recorded::cm_event(made(result, out));
+            observe::got_cm_event(made(result, out))
+        };
     CmAckCmEvent ack_cm_event(event: *mut CmEvent) -> c_int = cm_event::acknowledge, minus_one,
         before observe::acknowledging_cm_event(event);
 }

@@ -11,6 +11,7 @@ use super::data::failed;
 use super::happen::overrun;
 use super::held::{Given, Held, side_of};
 use super::observe;
+use super::recorded;
 use super::state::{State, faults};
 use crate::abi::*;
 use crate::calls::poll;
@@ -27,7 +28,7 @@ fn decide(state: &State, completion: &Completion) -> Option<CompletionAction> {
     let place = state.made().place_of(qpn);
     let is_success = completion.status == Status::Success;
     let seen = CompletionSeen { side: side_of(completion), qp: (qpn, place), wr_id: completion.wr_id, is_success };
-    state.decider().completion(seen)
+    state.decide(|decider| decider.completion(seen))
 }
 
 /// Takes at most `max` completions that the faults let go; an error when none will ever come.
@@ -77,6 +78,12 @@ fn to_c(given: &Given) -> ibv_wc {
     }
 }
 
+/// The program has these now.
+fn polled(cq: &Cq, completions: &[ibv_wc]) {
+    recorded::completions(completions);
+    observe::polled(cq, completions);
+}
+
 /// `ibv_poll_cq`.
 pub(crate) extern "C" fn poll_cq(cq: &Cq, max: c_int, out: *mut ibv_wc) -> c_int {
     if let Err(early) = before(Verb::PollCq, About::default()) {
@@ -99,9 +106,9 @@ pub(crate) extern "C" fn poll_cq(cq: &Cq, max: c_int, out: *mut ibv_wc) -> c_int
         _ => poll::poll(cq, max, out),
     };
     match usize::try_from(taken) {
-        Ok(0) => observe::polled(cq, &[]),
+        Ok(0) => polled(cq, &[]),
         // SAFETY: so many were just written.
-        Ok(count) => observe::polled(cq, unsafe { std::slice::from_raw_parts(out, count) }),
+        Ok(count) => polled(cq, unsafe { std::slice::from_raw_parts(out, count) }),
         Err(_) => {}
     }
     taken
@@ -138,7 +145,7 @@ fn take_next(cq: &Cq) -> c_int {
     match take(state, cq, 1).map(|given| given.first().copied()) {
         Err(()) => libc::EIO,
         Ok(None) => {
-            observe::polled(cq, &[]);
+            polled(cq, &[]);
             libc::ENOENT
         }
         Ok(Some(given)) => {
@@ -148,7 +155,7 @@ fn take_next(cq: &Cq) -> c_int {
             };
             lock(&state.held(cq)).vendor_err = vendor_err;
             poll::show(cq, given.completion, status);
-            observe::polled(cq, &[to_c(&given)]);
+            polled(cq, &[to_c(&given)]);
             0
         }
     }
@@ -157,8 +164,8 @@ fn take_next(cq: &Cq) -> c_int {
 /// A completion was taken, or not.
 fn observed(cq: &Cq, result: c_int) -> c_int {
     match poll::current(cq) {
-        Some(completion) if result == 0 => observe::polled(cq, &[poll::to_c(completion)]),
-        _ if result == libc::ENOENT => observe::polled(cq, &[]),
+        Some(completion) if result == 0 => polled(cq, &[poll::to_c(completion)]),
+        _ if result == libc::ENOENT => polled(cq, &[]),
         _ => {}
     }
     result

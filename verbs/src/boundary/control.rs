@@ -4,6 +4,7 @@ use super::after;
 use super::before::About;
 use super::made::Kind;
 use super::observe;
+use super::recorded;
 use super::switch::is_on;
 use super::through::through;
 use crate::abi::*;
@@ -76,7 +77,8 @@ through! {
     AckCqEvents ack_cq_events(cq: &Cq, events: c_uint) = events::acknowledge_completions, never,
         before observe::acknowledged_cq_events(cq, events);
     GetAsyncEvent get_async_event(context: ContextPtr<'_>, event: &mut ibv_async_event) -> c_int =
-        events::get_async, minus_one, after |result| observe::got_async_event(context, event, result);
+        events::get_async, minus_one,
+        after |result| { recorded::async_event(event, result); observe::got_async_event(context, event, result) };
     AckAsyncEvent ack_async_event(event: &ibv_async_event) = events::acknowledge_async, never,
         before observe::acknowledging_async_event(event);
 

@@ -21,10 +21,10 @@ pub(crate) fn begin(state: &'static State) {
         return;
     }
     let now = Instant::now();
-    let at_times: Vec<_> = state.decider().at_times().collect();
+    let at_times: Vec<_> = state.decide(|decider| decider.at_times().collect());
     for (place, at, what) in at_times {
         state.timer.at(now.checked_add(at).unwrap_or(now), move || {
-            state.decider().happened(place);
+            state.decide(|decider| decider.happened(place));
             perform(state, what);
         });
     }

@@ -32,7 +32,7 @@ fn kinds(what: &IdEvent) -> &'static [CmEvent] {
 /// Queues an event for the program, now or later. Whether it was queued, or will be.
 pub(crate) fn hold(to: &Arc<Shared>, what: IdEvent) -> bool {
     let Some(state) = faults() else { return to.push_now(what).is_ok() };
-    let delay = kinds(&what).iter().find_map(|&kind| state.decider().cm_event(kind));
+    let delay = kinds(&what).iter().find_map(|&kind| state.decide(|decider| decider.cm_event(kind)));
     let now = Instant::now();
     let key = Arc::as_ptr(to).addr();
     let mut until = state.until.lock().unwrap_or_else(|p| p.into_inner());

@@ -1,5 +1,6 @@
 //! The objects that a program made, in the order of making: faults name them by it.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use softnic_runtime::api::QpState;
@@ -59,8 +60,8 @@ pub(crate) enum Kind {
 #[derive(Default)]
 pub(crate) struct Made {
     qps: Places,
-    /// The numbers of the queue pairs, at the same places.
-    numbers: Vec<u32>,
+    /// The places of queue pairs by their numbers, from 1; of several with one number the last that was made.
+    numbers: HashMap<u32, u32>,
     cqs: Places,
     srqs: Places,
     ids: Vec<Weak<Shared>>,
@@ -68,9 +69,10 @@ pub(crate) struct Made {
 
 impl Made {
     pub(crate) fn add_qp(&mut self, qp: &Qp) {
+        let known = self.qps.0.len();
         self.qps.add((&raw const *qp).expose_provenance());
-        if self.numbers.len() < self.qps.0.len() {
-            self.numbers.push(qp.qpn());
+        if known < self.qps.0.len() {
+            self.numbers.insert(qp.qpn(), self.qps.0.len() as u32);
         }
     }
 
@@ -106,7 +108,7 @@ impl Made {
 
     /// The place of a queue pair in the order of making, from 1; 0 of one that librdmacm has for itself.
     pub(crate) fn place_of(&self, qpn: u32) -> u32 {
-        self.numbers.iter().rposition(|&number| number == qpn).map_or(0, |place| place as u32 + 1)
+        self.numbers.get(&qpn).copied().unwrap_or(0)
     }
 
     pub(crate) fn qp(&self, number: u32) -> Option<&'static Qp> {

@@ -11,12 +11,16 @@ use super::held::Held;
 use super::made::Made;
 use super::timer::Timer;
 use crate::environment::environment;
+use crate::identity;
 use crate::message::warn;
 use crate::objects::completion_queue::Cq;
 use crate::per_process::PerProcess;
+use crate::seen;
 
 /// What faults know of the process.
 pub(crate) struct State {
+    /// Whether any fault is for this process.
+    has_faults: bool,
     decider: Mutex<CallDecider>,
     made: Mutex<Made>,
     /// Of each completion queue, by its address.
@@ -35,10 +39,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Default for State {
     fn default() -> State {
-        let none = Default::default();
-        let (faults, seed) = environment().map_or((&none, 0), |e| (&e.call_faults, e.options.seed));
+        let (faults, seed) =
+            environment().map_or_else(|_| Default::default(), |e| (e.call_faults.clone(), e.options.seed));
+        let faults = if faults.names_processes() { faults.for_process(identity::name()) } else { faults };
         State {
-            decider: Mutex::new(CallDecider::new(faults, seed)),
+            has_faults: !faults.is_empty(),
+            decider: Mutex::new(CallDecider::new(&faults, seed)),
             made: Mutex::default(),
             held: Mutex::default(),
             until: Mutex::default(),
@@ -51,19 +57,30 @@ impl Default for State {
 
 static STATE: PerProcess<State> = PerProcess::new();
 
-/// Whether there are faults of calls.
+/// Whether there are faults of calls, for whichever process.
 pub(crate) fn is_wanted() -> bool {
     environment().is_ok_and(|environment| !environment.call_faults.is_empty())
 }
 
 /// The faults of the process, if there are any.
 pub(crate) fn faults() -> Option<&'static State> {
-    is_wanted().then(|| STATE.get())
+    if is_wanted() { Some(STATE.get()).filter(|state| state.has_faults) } else { None }
+}
+
+/// What is known of the process, if anybody asks: faults, or the recorder.
+pub(crate) fn known() -> Option<&'static State> {
+    (is_wanted() || seen::is_wanted()).then(|| STATE.get())
 }
 
 impl State {
-    pub(crate) fn decider(&self) -> MutexGuard<'_, CallDecider> {
-        lock(&self.decider)
+    /// Has the rules decide.
+    pub(crate) fn decide<T>(&self, decide: impl FnOnce(&mut CallDecider) -> T) -> T {
+        let mut decider = lock(&self.decider);
+        let decided = decide(&mut decider);
+        for applied in decider.take_applied() {
+            seen::applied(applied);
+        }
+        decided
     }
 
     /// Whoever needs a queue ([`State::held`]) as well takes that first.
@@ -91,7 +108,9 @@ impl State {
 /// The process ends: rules that were for nothing are more often a mistake than not.
 pub(crate) fn tell_unused() {
     let Some(state) = faults() else { return };
-    for (name, of) in state.decider().unused() {
-        warn(format_args!("{name} was for no {of} of this run"));
-    }
+    state.decide(|decider| {
+        for (name, of) in decider.unused() {
+            warn(format_args!("{name} was for no {of} of this run"));
+        }
+    });
 }

@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::{completions, data, late, observe, state, table_verbs};
+use super::{completions, data, late, observe, recorded, state, table_verbs};
 use crate::calls::open::{ibv_context_ops, verbs_context};
-use crate::calls::{builder, open, poll};
+use crate::calls::{builder, open, poll, qp_attributes};
 use crate::exit;
 use crate::rdmacm::pending;
+use crate::seen;
 
 const UNDECIDED: u8 = 0;
 const OFF: u8 = 1;
@@ -27,7 +28,7 @@ pub(crate) fn is_on() -> bool {
 /// Threads that come at once decide alike.
 #[cold]
 fn decide() -> bool {
-    let on = state::is_wanted() || observe::is_wanted();
+    let on = state::is_wanted() || observe::is_wanted() || seen::is_wanted();
     if on {
         open::OPS.wrap(wrap_ops);
         open::TABLE.wrap(wrap_table);
@@ -36,6 +37,7 @@ fn decide() -> bool {
         exit::at(exit::Step::Boundary, end);
         // Whoever came before did the same.
         let _ = pending::HOLD.set(late::hold);
+        let _ = qp_attributes::CONNECTED.set(recorded::connected);
         exit::watch();
     }
     STATE.store(if on { ON } else { OFF }, Ordering::Release);

@@ -1,5 +1,6 @@
 //! Attributes of queue pairs: `ibv_modify_qp` sets those that a mask names, `ibv_query_qp` tells all.
 
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use softnic_runtime::api::{Path, Psn, QpAttr, QpState, Qpn};
@@ -64,6 +65,9 @@ fn attributes(a: &ibv_qp_attr, mask: c_int, path: Option<Path>) -> Result<QpAttr
     })
 }
 
+/// Whoever wants to hear that a queue pair was told its peer, by the program or by the connection manager.
+pub(crate) static CONNECTED: OnceLock<fn(&Qp, u32)> = OnceLock::new();
+
 /// `ibv_modify_qp`.
 pub(crate) extern "C" fn modify(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int) -> c_int {
     status(|| {
@@ -90,6 +94,11 @@ pub(crate) extern "C" fn modify(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int
             *qp.address() = attr.ah_attr;
         }
         qp.base.state.store(state_code(qp.ours.qp.state()), Ordering::Relaxed);
+        if mask & IBV_QP_DEST_QPN != 0
+            && let Some(connected) = CONNECTED.get()
+        {
+            connected(qp, attr.dest_qp_num);
+        }
         Ok(())
     })
 }

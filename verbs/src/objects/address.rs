@@ -197,7 +197,7 @@ mod tests {
         // Nobody answers for any address.
         let _silent = std::os::unix::net::UnixDatagram::bind(&far).unwrap();
         let spec: DeviceSpec = format!("dgram:{},{},ip=10.0.0.1", nic.display(), far.display()).parse().unwrap();
-        let nics = Nics::open(&spec, &OpenOptions::default()).unwrap();
+        let nics = Nics::open(&spec, &OpenOptions::default(), 0).unwrap();
         let nic = nics.get(0);
         let (stranger, mac) = (std::net::IpAddr::from([10, 1, 0, 1]), MacAddr([2, 0, 0, 0, 0, 99]));
         nic.requesters.note(stranger, 0x123, mac);

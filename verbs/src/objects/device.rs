@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use softnic_runtime::api::{BackupOptions, DeviceSpec, LineSink, MacAddr, OpenError, OwnAddresses, SHM_MAC};
+use softnic_runtime::api::{BackupOptions, DeviceSpec, FaultSpec, LineSink, MacAddr, OpenError, OwnAddresses, SHM_MAC};
 use softnic_runtime::host_network::HostNetwork;
 
 use crate::abi::*;
@@ -14,6 +14,7 @@ use crate::environment::environment;
 use crate::errno::Errno;
 use crate::exit;
 use crate::fork::Generation;
+use crate::identity;
 use crate::message::{error, warn};
 use crate::objects::link_speed::LinkSpeed;
 use crate::objects::nic::{Nic, Nics};
@@ -205,20 +206,38 @@ impl Device {
         let environment = environment().map_err(|_| Errno(libc::ENODEV))?;
         let mut options = environment.options.clone();
         options.backup = self.group.backup.clone();
+        options.fault = options.fault.and_then(|faults| self.faults_here(faults));
+        if let Some(backup) = &mut options.backup {
+            backup.faults = backup.faults.take().and_then(|faults| self.faults_here(faults));
+        }
         if Generation::current().is_child() {
             options.pcap = options.pcap.map(capture_of_child);
         }
-        let mut nics = Nics::open(&self.group.spec, &options).map_err(|e| {
+        let mut nics = Nics::open(&self.group.spec, &options, self.first()).map_err(|e| {
             error(format_args!("{e}"));
             errno_of(&e)
         })?;
         if let Some(folder) = &environment.counters {
-            nics.record_counters(folder, self.index - self.place);
+            nics.record_counters(folder, self.first());
         }
         exit::watch();
         let nics = Arc::new(nics);
         *open = Arc::downgrade(&nics);
         Ok(nics)
+    }
+
+    /// The number of the first device of those that are opened together.
+    fn first(&self) -> usize {
+        self.index - self.place
+    }
+
+    /// What of the faults is for this process and its devices that are opened together.
+    fn faults_here(&self, faults: FaultSpec) -> Option<FaultSpec> {
+        let faults = if faults.names_processes() { faults.for_process(identity::name()) } else { faults };
+        let first = self.first() as u32;
+        let faults =
+            if self.group.spec == DeviceSpec::Mem { faults.for_wire_of(first) } else { faults.for_place(first) };
+        Some(faults).filter(|faults| *faults != FaultSpec::default())
     }
 
     /// The NICs that were opened with the device, if they are open.

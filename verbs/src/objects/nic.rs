@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use softnic_runtime::api::{
-    self, DeviceSpec, Event, EventSink, FallbackReason, FirstData, LineSink, OpenError, OpenOptions, QpKind, Transport,
+    self, DeviceSpec, Event, EventSink, FallbackReason, FirstData, LineSink, OpenError, OpenOptions, PacketSink,
+    QpKind, Transport,
 };
 use softnic_runtime::forked;
 
@@ -17,6 +18,7 @@ use crate::objects::counters_recorder::CountersRecorder;
 use crate::objects::event_queue::{self, EventQueue, Subject};
 use crate::objects::requesters::Requesters;
 use crate::per_process::PerProcess;
+use crate::seen;
 
 /// NICs that were opened together.
 pub(crate) struct Nics {
@@ -171,25 +173,27 @@ fn say_once_that_refused(peer: IpAddr, why: FallbackReason) {
 }
 
 impl Nics {
-    /// Opens the NICs of a device, or of two devices that are the ends of one wire.
-    pub(crate) fn open(spec: &DeviceSpec, options: &OpenOptions) -> Result<Nics, OpenError> {
-        let told = || {
+    /// Opens the NICs of a device, or of two devices that are the ends of one wire; the first of them is that with this number.
+    pub(crate) fn open(spec: &DeviceSpec, options: &OpenOptions, first: usize) -> Result<Nics, OpenError> {
+        let told = |place: usize| {
             let owners = Arc::new(Owners::of(spec));
             let to = Arc::clone(&owners);
             let on_event = Some(EventSink::new(move |event| to.tell(event)));
             let on_notice = Some(LineSink::new(|line| warn(format_args!("{line}"))));
-            (owners, OpenOptions { on_event, on_notice, ..options.clone() })
+            let tell = move |name, len| seen::packet(first + place, name, len);
+            let on_packet = seen::is_wanted().then(|| PacketSink::new(tell));
+            (owners, OpenOptions { on_event, on_notice, on_packet, ..options.clone() })
         };
         let nics = match spec {
             DeviceSpec::Mem => {
-                let (mut a, mut b) = (told(), told());
+                let (mut a, mut b) = (told(0), told(1));
                 // One wire, one capture: at its first end.
                 (a.1.pcap, b.1.pcap) = (options.pcap.clone(), None);
                 let runtimes = api::Context::open_pair([&a.1, &b.1])?;
                 runtimes.into_iter().zip([a.0, b.0]).map(|(runtime, owners)| Nic::new(runtime, owners)).collect()
             }
             spec => {
-                let (owners, options) = told();
+                let (owners, options) = told(0);
                 vec![Nic::new(api::Context::open(spec, &options)?, owners)]
             }
         };

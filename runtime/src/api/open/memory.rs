@@ -25,6 +25,7 @@ impl Parts {
         faults: Option<&Spec>,
         own: impl Fn(u8) -> OwnAddresses,
     ) -> Result<[Parts; 2], OpenError> {
+        faults.map_or(Ok(()), Spec::check_no_places)?;
         let mut ends: [Vec<Io>; 2] = Default::default();
         for queue in 0..options.queues.unwrap_or(1).max(1) {
             let (a, b) = MemoryWire::pair()?;

@@ -1,0 +1,83 @@
+//! The name of this process among those of a run: by it scripts say which process a table is for.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs::OpenOptions;
+use std::hash::{Hash, Hasher};
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use softnic_explore::record::LONGEST_LABEL;
+use softnic_runtime::api::ProcessName;
+
+use crate::environment::files;
+use crate::fork;
+use crate::per_process::PerProcess;
+
+/// This process. The child of a fork has the label of its parent, and a number of its own.
+pub(crate) fn name() -> &'static ProcessName {
+    static NAME: PerProcess<OnceLock<ProcessName>> = PerProcess::new();
+    fork::watch();
+    NAME.get().get_or_init(|| {
+        let label = label(std::env::args_os().map(|argument| argument.as_bytes().to_vec()));
+        let ordinal = files().map_or(1, |folder| ordinal(&folder, &label));
+        ProcessName { label, ordinal }
+    })
+}
+
+/// The name of the program without its folder, and its arguments, with a space between; on one line.
+fn label(arguments: impl Iterator<Item = Vec<u8>>) -> String {
+    let words = arguments.enumerate().map(|(place, argument)| {
+        let begin = if place == 0 { argument.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1) } else { 0 };
+        String::from_utf8_lossy(&argument[begin..]).replace(char::is_control, " ")
+    });
+    let mut label = words.collect::<Vec<_>>().join(" ");
+    let mut end = label.len().min(LONGEST_LABEL);
+    while !label.is_char_boundary(end) {
+        end -= 1;
+    }
+    label.truncate(end);
+    label
+}
+
+/// The first number that no process of this label has taken in the folder of the run.
+fn ordinal(folder: &Path, label: &str) -> u32 {
+    // Always the same for the same label: this hasher has no key.
+    let mut hasher = DefaultHasher::new();
+    label.hash(&mut hasher);
+    let label = hasher.finish();
+    let take = |n: &u32| {
+        let path = folder.join(format!("process-{label:016x}-{n}"));
+        let taken = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        // Where nothing can be written every process is the first.
+        !taken.is_err_and(|e| e.kind() == ErrorKind::AlreadyExists)
+    };
+    (1..).find(take).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_is_the_command_line_without_the_folder_of_the_program() {
+        let of = |words: &[&str]| label(words.iter().map(|word| word.as_bytes().to_vec()));
+        assert_eq!(of(&["/usr/bin/ib_write_bw", "-d", "/dev/x"]), "ib_write_bw -d /dev/x");
+        assert_eq!((of(&["sh", "-c", "a\nb"]), of(&["./a"]), of(&[])), ("sh -c a b".into(), "a".into(), String::new()));
+        let long = of(&["é".repeat(LONGEST_LABEL).as_str()]);
+        assert_eq!(long.len(), LONGEST_LABEL, "it is even");
+        assert_eq!(of(&["a", &"é".repeat(LONGEST_LABEL)]).len(), LONGEST_LABEL);
+        assert_eq!(of(&["aa", &"é".repeat(LONGEST_LABEL)]).len(), LONGEST_LABEL - 1, "characters stay whole");
+    }
+
+    #[test]
+    fn processes_of_one_label_are_counted_in_the_folder_of_the_run() {
+        let folder = std::env::temp_dir().join(format!("softnic-ordinal-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        assert_eq!(["a b", "a b", "a", "a b"].map(|label| ordinal(&folder, label)), [1, 2, 1, 3]);
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!([ordinal(&folder, "a"), ordinal(&folder, "a")], [1, 1], "nothing can be written");
+    }
+}
