@@ -16,8 +16,8 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -56,6 +56,9 @@ pub(crate) struct Args {
     /// Kinds of faults, separated by commas: loss, dup, reorder, delay, corrupt, down, verbs, cm, kill [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     faults: Vec<String>,
+    /// Only faults whose names fit this, in which * is anything, as in '* of reg_mr *'; may be given more than once
+    #[arg(long, value_name = "PATTERN")]
+    only: Vec<String>,
     /// Two faults at a time as well, in the second half of the budget: first where the one brought about something new
     #[arg(long)]
     pairs: bool,
@@ -151,10 +154,12 @@ fn explore(args: &Args, common: &Common) -> Result<u8, String> {
     let Some(lesson) = learn_from(&bench, args.baseline.into(), limit, budget, &mut progress)? else {
         return Ok(INTERRUPTED);
     };
-    let plan = Plan::new(&candidates(&lesson.cast, &families));
-    if plan.faults.is_empty() {
-        return Err("there is nothing that faults of these kinds could befall in every run (--faults)".into());
+    let mut faults = candidates(&lesson.cast, &families);
+    faults.retain(|fault| args.only.is_empty() || args.only.iter().any(|only| fits(only, &fault.name(&lesson.cast))));
+    if faults.is_empty() {
+        return Err("no fault of this kind could befall what is in every run (--faults, --only)".into());
     }
+    let plan = Plan::new(&faults);
     let (results, journal) = match opened {
         Some((results, journal)) => (results, Some(journal)),
         None => (Results::create(&args.out, &settings)?, None),
@@ -198,6 +203,16 @@ fn families(names: &[String]) -> Result<Vec<Family>, String> {
         Family::named(name).ok_or_else(|| format!("--faults: there is no `{name}`: it takes {}", all.join(", ")))
     };
     names.iter().map(named).collect()
+}
+
+/// Whether a name fits a pattern with `*` for anything.
+fn fits(pattern: &str, name: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
+    let behind = name.strip_prefix(first);
+    behind.is_some_and(|behind| {
+        let mut ends = behind.char_indices().map(|(at, _)| at).chain([behind.len()]);
+        ends.any(|at| fits(rest, &behind[at..]))
+    })
 }
 
 fn time(option: &str, text: &str) -> Result<Duration, String> {
@@ -357,4 +372,22 @@ fn print(finished: &Finished, args: &Args, common: &Common, plan: &Plan) {
             args.out.display()
         ),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_fit_patterns_with_anything_in_between() {
+        assert!(fits("* of reg_mr *", "./x: ENOMEM of reg_mr 1") && fits("*", "") && fits("a*b*c", "abbc"));
+        assert!(!fits("* of reg_mr", "./x: ENOMEM of reg_mr 1") && !fits("reg_mr", "x reg_mr"));
+    }
+
+    #[test]
+    fn times_may_be_hours_and_are_never_0() {
+        assert_eq!(time("--budget", "1.5h"), Ok(Duration::from_secs(5400)));
+        assert_eq!(time("--budget", "10min"), Ok(Duration::from_secs(600)));
+        assert!(time("--budget", "0s").is_err() && time("--budget", "soon").is_err() && time("--budget", "-1h").is_err());
+    }
 }

@@ -338,6 +338,7 @@ impl Args {
             backup: self.backup()?,
             on_notice: None,
             on_event: None,
+            on_packet: None,
         };
         let intervals = AskedIntervals::Each { length: self.interval, as_json };
         Ok(Setup { device: self.dev.clone(), options, cpus, seed, secret, intervals })

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::hash::{Hash, Hasher};
 
-use softnic_fault_injector::calls::{AsyncEvent, CmEvent, Verb, WcStatus};
+use softnic_fault_injector::calls::{Applied, AsyncEvent, CmEvent, TableKind, Verb, WcStatus};
 use softnic_wire::Opcode;
 
 use crate::actor::Cast;
@@ -301,7 +301,20 @@ impl Fault {
         u32::from(self.at.len.saturating_sub(4)) * 8
     }
 
-    fn table(&self) -> &'static str {
+    /// What the library notes when it is the table with this number of its kind, and decides; `None` for packets.
+    pub(crate) fn applied(&self, number: u32) -> Option<Applied> {
+        let kind = match self.table() {
+            "async" => TableKind::Async,
+            "call" => TableKind::Call,
+            "completion" => TableKind::Completion,
+            "cm" => TableKind::Cm,
+            _ => return None,
+        };
+        Some(Applied { kind, number })
+    }
+
+    /// Its table in a script.
+    pub(crate) fn table(&self) -> &'static str {
         match (self.what, self.at.thing) {
             (What::Async { .. }, _) => "async",
             (What::CmHappens(_) | What::EventLate(_), _) => "cm",

@@ -270,33 +270,30 @@ pub fn was_told(sort: Sort, files: &[File]) -> bool {
     sort.fails_post || files.iter().flat_map(|file| &file.records).any(|record| failed(&record.seen))
 }
 
-/// Whether what each fault is for came in a run.
+/// Whether what each fault is for came in a run: packets are seen above the faults, of all else the rules that decided are.
 pub fn met(cast: &Cast, faults: &[Fault], files: &[File]) -> bool {
-    let came = |fault: &Fault| {
-        // What is lost on its way to the program is not seen there.
-        if fault.what == What::Overrun {
-            return true;
-        }
+    let mut numbers: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut came = |fault: &Fault| {
+        // Tables of a kind are counted through both faults' scripts.
+        let number = numbers.entry(fault.table()).or_default();
+        *number += 1;
         let actor = &cast.actors[fault.actor];
-        let of_actor = files.iter().filter(|file| actor.is(&file.process.label, file.process.ordinal));
-        of_actor.flat_map(things).any(|learned| match fault.what {
-            // The status that it was given is no success.
-            What::Status(_) => true,
-            What::Async { .. } | What::CmHappens(_) => {
-                learned.thing.kind() == fault.at.thing.kind() && learned.overall == fault.at.overall
-            }
-            _ => learned.thing == fault.at.thing,
+        let mut of_actor = files.iter().filter(|file| actor.is(&file.process.label, file.process.ordinal));
+        of_actor.any(|file| match fault.applied(*number) {
+            None => things(file).iter().any(|learned| learned.thing == fault.at.thing),
+            Some(applied) => file.records.iter().any(|record| record.seen == Seen::Applied(applied)),
         })
     };
-    faults.iter().all(came)
+    // Each is counted, also behind one that did not come.
+    faults.iter().filter(|fault| !came(fault)).count() == 0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::actor::learn;
-    use crate::thing::tests::{call, done, file};
-    use softnic_fault_injector::calls::{Side, WcStatus};
+    use crate::thing::tests::{call, done, file, packet};
+    use softnic_fault_injector::calls::{Applied, Side, TableKind};
 
     fn fault(what: What) -> Fault {
         let cast = learn(&[vec![file("./x", 1, &[call(Verb::PostSend, 1)])]]);
@@ -387,14 +384,17 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_met_where_its_thing_came_to_its_process() {
-        let cast = learn(&[vec![file("./x", 1, &[call(Verb::PostSend, 1), done(Side::Send, 1, 0)])]]);
-        let of = |at: usize, what| [Fault { actor: 0, at: cast.actors[0].things[at], what }];
-        let seen = [file("./x", 1, &[call(Verb::PostSend, 1), done(Side::Send, 1, 12)])];
-        assert!(
-            met(&cast, &of(0, What::Kill), &seen) && met(&cast, &of(1, What::Status(WcStatus::RetryExcErr)), &seen)
-        );
-        assert!(!met(&cast, &of(1, What::Late(50)), &seen));
-        assert!(!met(&cast, &of(0, What::Kill), &[file("./y", 1, &[call(Verb::PostSend, 1)])]));
+    fn a_fault_is_met_where_its_packet_came_or_its_rule_decided() {
+        let sent = packet(4, 0, 1);
+        let cast = learn(&[vec![file("./x", 1, &[call(Verb::PostSend, 1), done(Side::Send, 1, 0), sent])]]);
+        let of = |at: usize, what| Fault { actor: 0, at: cast.actors[0].things[at], what };
+        let applied = |kind, number| Seen::Applied(Applied { kind, number });
+        let (killed, late, lost) = (of(0, What::Kill), of(1, What::Late(50)), of(2, What::Drop));
+        let seen = [file("./x", 1, &[applied(TableKind::Call, 1), sent])];
+        assert!(met(&cast, &[killed], &seen) && met(&cast, &[lost, killed], &seen));
+        assert!(!met(&cast, &[late], &seen) && !met(&cast, &[killed, of(0, TOLD)], &seen), "each table has its number");
+        let both = [file("./x", 1, &[applied(TableKind::Call, 1), applied(TableKind::Call, 2)])];
+        assert!(met(&cast, &[killed, of(0, TOLD)], &both) && !met(&cast, &[lost], &both));
+        assert!(!met(&cast, &[killed], &[file("./y", 1, &[applied(TableKind::Call, 1)])]), "another process");
     }
 }

@@ -107,7 +107,7 @@ pub fn things(file: &File) -> Vec<Learned> {
                     out.push(Learned { thing, overall: 0, len });
                 }
             }
-            Seen::AsyncEvent(_) | Seen::Connected { .. } => {}
+            Seen::AsyncEvent(_) | Seen::Connected { .. } | Seen::Applied(_) => {}
         }
     }
     out
