@@ -388,6 +388,8 @@ mod tests {
     fn times_may_be_hours_and_are_never_0() {
         assert_eq!(time("--budget", "1.5h"), Ok(Duration::from_secs(5400)));
         assert_eq!(time("--budget", "10min"), Ok(Duration::from_secs(600)));
-        assert!(time("--budget", "0s").is_err() && time("--budget", "soon").is_err() && time("--budget", "-1h").is_err());
+        assert!(
+            time("--budget", "0s").is_err() && time("--budget", "soon").is_err() && time("--budget", "-1h").is_err()
+        );
     }
 }

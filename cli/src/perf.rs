@@ -337,6 +337,7 @@ impl Args {
             link_down: LinkDown::default(),
             backup: self.backup()?,
             on_notice: None,
+            on_packet: None,
             on_event: None,
             on_packet: None,
         };

@@ -16,6 +16,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use nix::unistd::AccessFlags;
 use softnic_fault_injector::Spec;
 use softnic_fault_injector::calls::CallFaults;
 use softnic_nic::QpKind;
@@ -97,11 +98,11 @@ pub(crate) struct Setup {
     /// program's calls: verbs.post_send=ENOMEM:1e-3, verbs.poll_cq=RETRY_EXC_ERR:1e-4, cm.connect=REJECTED:28, event.PORT_ERR=5s+2s (docs/faults.md)
     #[arg(long, value_name = "SPEC")]
     fault: Option<String>,
-    /// Record the frames of the devices as a pcap file
-    #[arg(long, value_name = "FILE")]
+    /// Record the frames of the devices as a pcap file; in a folder that is there one for each process and device, PID-softnic0.pcap
+    #[arg(long, value_name = "FILE|FOLDER")]
     pcap: Option<PathBuf>,
-    /// Write all that happens to the queue pairs as a trace (qlog): packets, losses and why, windows, states
-    #[arg(long, value_name = "FILE")]
+    /// Write all that happens to the queue pairs as a trace (qlog): packets, losses and why, windows, states; in a folder as --pcap
+    #[arg(long, value_name = "FILE|FOLDER")]
     trace: Option<PathBuf>,
     #[arg(long, help = transport_help())]
     transport: Option<String>,
@@ -311,11 +312,11 @@ impl Environment {
             all.push(("SOFTNIC_KEY_FILE", whole.into()));
         }
         if let Some(file) = pcap.filter(|file| !file.as_os_str().is_empty()) {
-            all.push(("SOFTNIC_PCAP", writable("capture", &file)?.into()));
+            all.push(("SOFTNIC_PCAP", file_or_folder("capture", &file)?.into()));
         }
         let trace = args.trace.clone().or_else(|| std::env::var_os("SOFTNIC_TRACE").map(PathBuf::from));
         if let Some(file) = trace.filter(|file| !file.as_os_str().is_empty()) {
-            all.push(("SOFTNIC_TRACE", writable("trace", &file)?.into()));
+            all.push(("SOFTNIC_TRACE", file_or_folder("trace", &file)?.into()));
         }
         // The library reads it itself.
         crate::log_level()?;
@@ -337,6 +338,17 @@ fn transport_help() -> String {
 
 fn check_congestion_control(name: &str) -> Result<(), String> {
     parse_cc(name).map(|_| ()).map_err(|e| format!("--cc: {e}"))
+}
+
+/// The same of a file, or of a folder for one file a process and device.
+fn file_or_folder(what: &str, path: &Path) -> Result<PathBuf, String> {
+    if !path.is_dir() {
+        return writable(what, path);
+    }
+    let failed = |e| format!("cannot write a {what} into {}: {e}", path.display());
+    let whole = std::path::absolute(path).map_err(failed)?;
+    nix::unistd::access(&whole, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|e| failed(e.into()))?;
+    Ok(whole)
 }
 
 /// The whole name of a file that the library will write, wherever the program goes; nothing in it is touched.

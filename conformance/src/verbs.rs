@@ -25,6 +25,7 @@ mod qperf;
 mod recorded;
 mod report;
 mod rxe;
+mod seen;
 mod shared;
 mod summarised;
 mod tools;
@@ -106,6 +107,8 @@ enum Test {
     Summarised,
     /// What `softnic devinfo` says of a device, and what a program sees of it.
     Described,
+    /// What `SOFTNIC_SEEN` says of two processes, and a script for one of them.
+    Seen,
     /// `softnic run --backup`, with a link that goes down.
     FailedOver(failed_over::Scenario),
     /// The same under programs that connect by name.
@@ -128,6 +131,7 @@ impl Test {
             Test::Recorded => "recorded/ibv_rc_pingpong".into(),
             Test::Summarised => "summary/ibv_rc_pingpong".into(),
             Test::Described => "devinfo/ibv_devinfo".into(),
+            Test::Seen => "seen/ibv_rc_pingpong".into(),
             Test::FailedOver(scenario) => format!("shift/{}", scenario.name()),
             Test::FailedOverByName(scenario) => format!("shift/{}", scenario.name()),
             Test::Authenticated(client) => format!("auth/ibv_rc_pingpong/{}", client.name()),
@@ -138,7 +142,8 @@ impl Test {
     fn is_short(&self) -> bool {
         match self {
             Test::C(test) => !test.is_on_another_wire(),
-            Test::Killed(_) | Test::Recorded | Test::Summarised | Test::Described | Test::Authenticated(_) => true,
+            Test::Killed(_) | Test::Recorded | Test::Summarised => true,
+            Test::Described | Test::Seen | Test::Authenticated(_) => true,
             Test::Pair(case) | Test::Host(case) => case.short,
             Test::Rxe(case, _) | Test::Shared(case, _) => case.short,
             Test::Mpi(test) => test.short,
@@ -167,7 +172,10 @@ impl Test {
             [Test::Rxe(case, rxe::Softnic::Server), Test::Rxe(client, rxe::Softnic::Client)]
         };
         let authenticated = authenticated::Client::ALL.into_iter().map(Test::Authenticated);
-        let more = mpi.chain(killed).chain([Test::Recorded, Test::Summarised, Test::Described]).chain(authenticated);
+        let more = mpi
+            .chain(killed)
+            .chain([Test::Recorded, Test::Summarised, Test::Described, Test::Seen])
+            .chain(authenticated);
         let more = more.chain(Test::of_failover());
         Ok(c.chain(pair).chain(host).chain(shared).chain(more).chain(tools::rxe().into_iter().flat_map(both)).collect())
     }

@@ -65,6 +65,11 @@ pub(crate) fn seen() -> Option<PathBuf> {
     env::var_os("SOFTNIC_SEEN").filter(|name| !name.is_empty() && !is_privileged()).map(Into::into)
 }
 
+/// A folder for the stacks of threads that hang.
+pub(crate) fn stacks() -> Option<PathBuf> {
+    env::var_os("SOFTNIC_STACKS").filter(|name| !name.is_empty() && !is_privileged()).map(Into::into)
+}
+
 /// How much the library says on stderr for itself: what `SOFTNIC_LOG` allows, and without it warnings.
 pub(crate) fn said() -> Option<LogLevel> {
     match variable("SOFTNIC_LOG") {

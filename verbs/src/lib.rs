@@ -11,9 +11,9 @@
 //! - `rdmacm/`: librdmacm. Addresses, ports and devices lie below the queues of pending events; these below ids; ids below the calls.
 //! - `calls/`: verbs that concern several kinds of objects, and the tables of functions that inlined verbs call.
 //! - `objects/`: what programs hold pointers to, with reference counts; `objects.rs` has them in their order.
-//! - `seen`, `identity`: what the process does, in a file, and its name among those of a run.
+//! - `seen`, `identity`, `stacks`: what the process does, in a file, its name among those of a run, and where its threads hang.
 //! - `c_result`, `exit`, `per_process`, `fork`, `environment`: the result of a verb as C gets it; the process that the library is in.
-//! - `codes`, `gid`, `limits`, `errno`, `message`: numbers of verbs, what they mean to the runtime, and what is said on stderr.
+//! - `codes`, `gid`, `limits`, `errno`, `message`, `unwind`: numbers of verbs, what they mean to the runtime, what is said on stderr; libgcc_s.
 //! - `abi/`: the structs of the C headers.
 //!
 //! What a lower layer must call of a higher one is handed in: a table of functions when an object is made, `exit::at` for the end of the
@@ -43,3 +43,5 @@ mod objects;
 mod per_process;
 mod rdmacm;
 mod seen;
+mod stacks;
+mod unwind;

@@ -14,6 +14,8 @@ pub(crate) mod event_queue;
 
 pub(crate) mod requesters;
 
+pub(crate) mod shown;
+
 pub(crate) mod counters_recorder;
 
 pub(crate) mod nic;

@@ -25,8 +25,7 @@ pub(super) fn text(all: &[Process], waits: &[Option<String>], folder: &Path) -> 
             let _ =
                 writeln!(out, "  no stacks{}", waits.as_ref().map_or(String::new(), |w| format!("; it waits in {w}")));
         }
-        // Those of softnic's own are nothing that the program does.
-        for thread in threads.iter().filter(|thread| thread["softnic"] != true) {
+        for thread in &threads {
             let name = thread["name"].as_str().map(plain).unwrap_or_default();
             let _ = writeln!(out, "  thread {} {name}", thread["tid"].as_u64().unwrap_or(0));
             for frame in frames(thread, &mut symbols) {
@@ -37,12 +36,22 @@ pub(super) fn text(all: &[Process], waits: &[Option<String>], folder: &Path) -> 
     out
 }
 
-/// The calls of a thread, from where it enters the library: what that does inside is its own matter.
+/// The calls of a thread. Of those inside the library the functions that it exports are told: what else it does is its own matter.
 fn frames(thread: &Value, symbols: &mut Symbols) -> Vec<Frame> {
-    let mut stack = Findings::stack_of(&thread["stack"]);
-    Findings::name_stack(&mut stack, symbols);
-    stack
+    let (ours, mut own): (Vec<_>, Vec<_>) = Findings::stack_of(&thread["stack"]).into_iter().partition(is_ours);
+    Findings::name_stack(&mut own, symbols);
+    ours.into_iter().filter(|frame| frame.function.is_some()).chain(own).collect()
 }
+
+/// Whether it is a call inside of softnic.
+fn is_ours(frame: &Frame) -> bool {
+    let name =
+        frame.module.as_ref().and_then(|module| module.file_name()).map(|name| name.to_string_lossy().into_owned());
+    name.is_some_and(|name| OURS.iter().any(|ours| name.starts_with(ours)))
+}
+
+/// How the names of softnic's libraries begin.
+const OURS: [&str; 3] = ["libibverbs.so", "librdmacm.so", "libsoftnic"];
 
 /// The innermost call of the program itself in the text of stacks: where it hangs, in a line.
 pub(super) fn place(text: &str) -> Option<String> {
@@ -62,14 +71,14 @@ mod tests {
     fn processes_are_told_with_their_threads_and_where_the_program_waits() {
         let folder = std::env::temp_dir().join(format!("softnic-stacks-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        let line = |softnic: bool, function: &str| {
+        let line = |function: &str| {
             format!(
-                "{{\"tid\":7,\"name\":\"main\",\"softnic\":{softnic},\"stack\":[{{\"address\":\"0x1\",\"module\":\"/x/libibverbs.so.1\",\
+                "{{\"pid\":17,\"tid\":7,\"name\":\"main\",\"stack\":[{{\"address\":\"0x1\",\"module\":\"/x/libibverbs.so.1\",\
                  \"offset\":\"0x10\",\"function\":\"poll\"}},{{\"address\":\"0x2\",\"module\":\"/x/prog\",\"offset\":\"0x20\",\
                  \"function\":\"{function}\"}}]}}\n"
             )
         };
-        fs::write(folder.join("17.stacks"), line(false, "wait_for_it") + &line(true, "engine")).unwrap();
+        fs::write(folder.join("17.stacks"), line("wait_for_it")).unwrap();
         let process = |pid, command: &str| Process { pid, command: command.into() };
         let all = [process(17, "./prog a"), process(18, "sh -c x")];
         let text = text(&all, &[None, Some("do_wait".into())], &folder);

@@ -4,7 +4,9 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use super::report::{Report, Row};
-use super::{Bench, Test, authenticated, by_name, described, flaws, host, killed, mpi, pair, recorded, rxe, shared};
+use super::{
+    Bench, Test, authenticated, by_name, described, flaws, host, killed, mpi, pair, recorded, rxe, seen, shared,
+};
 use super::{clean, summarised};
 use crate::guest::{Error, catch_interrupts, interrupted};
 
@@ -35,7 +37,7 @@ impl Test {
             Test::Host(_) => Place::Host,
             Test::Shared(..) => Place::Shared,
             Test::Mpi(_) => Place::Mpi,
-            Test::Summarised | Test::Described => Place::Memory,
+            Test::Summarised | Test::Described | Test::Seen => Place::Memory,
             Test::FailedOver(_) | Test::FailedOverByName(_) => Place::Failover,
             Test::Rxe(..) => Place::Guest,
         }
@@ -112,6 +114,7 @@ impl<'a> Places<'a> {
             Test::Recorded => self.with_pair(|pair| recorded::run(bench, pair)),
             Test::Summarised => summarised::run(bench),
             Test::Described => described::run(bench),
+            Test::Seen => seen::run(bench),
             Test::Authenticated(client) => self.with_pair(|pair| authenticated::run(*client, bench, pair)),
             Test::FailedOver(scenario) => scenario.run(bench),
             Test::FailedOverByName(scenario) => locked(&self.hosts, |hosts| {

@@ -1,5 +1,6 @@
 //! Whether anybody is at the boundary, decided once: at the first function that a program calls.
 
+use std::sync::Once;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::{completions, data, late, observe, recorded, state, table_verbs};
@@ -7,7 +8,7 @@ use crate::calls::open::{ibv_context_ops, verbs_context};
 use crate::calls::{builder, open, poll, qp_attributes};
 use crate::exit;
 use crate::rdmacm::pending;
-use crate::seen;
+use crate::{seen, stacks};
 
 const UNDECIDED: u8 = 0;
 const OFF: u8 = 1;
@@ -40,6 +41,8 @@ fn decide() -> bool {
         let _ = qp_attributes::CONNECTED.set(recorded::connected);
         exit::watch();
     }
+    static STACKS: Once = Once::new();
+    STACKS.call_once(stacks::watch);
     STATE.store(if on { ON } else { OFF }, Ordering::Release);
     on
 }

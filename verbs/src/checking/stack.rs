@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use softnic_check::Place;
 
 use super::modules;
+use crate::unwind::{_Unwind_Backtrace, _Unwind_GetIP, GO_ON, STOP};
 
 /// Places are told apart by so many frames: wrappers around verbs are common.
 const TOLD_APART_BY: usize = 3;
@@ -18,16 +19,6 @@ const DEPTH: usize = 24;
 const REMEMBERED: usize = 4096;
 
 type Key = [u64; TOLD_APART_BY];
-
-unsafe extern "C" {
-    // Of libgcc_s, by which Rust's own backtraces are taken, too.
-    fn _Unwind_Backtrace(each: extern "C" fn(*mut c_void, *mut c_void) -> c_int, argument: *mut c_void) -> c_int;
-    fn _Unwind_GetIP(context: *mut c_void) -> usize;
-}
-
-/// What the unwinder is told: go on, or stop.
-const GO_ON: c_int = 0;
-const STOP: c_int = 4;
 
 /// Addresses that are collected.
 struct Frames {

@@ -3,7 +3,6 @@
 use std::ffi::CStr;
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use softnic_runtime::api::{BackupOptions, DeviceSpec, FaultSpec, LineSink, MacAddr, OpenError, OwnAddresses, SHM_MAC};
@@ -13,7 +12,6 @@ use crate::abi::*;
 use crate::environment::environment;
 use crate::errno::Errno;
 use crate::exit;
-use crate::fork::Generation;
 use crate::identity;
 use crate::message::{error, warn};
 use crate::objects::link_speed::LinkSpeed;
@@ -210,9 +208,6 @@ impl Device {
         if let Some(backup) = &mut options.backup {
             backup.faults = backup.faults.take().and_then(|faults| self.faults_here(faults));
         }
-        if Generation::current().is_child() {
-            options.pcap = options.pcap.map(capture_of_child);
-        }
         let mut nics = Nics::open(&self.group.spec, &options, self.first()).map_err(|e| {
             error(format_args!("{e}"));
             errno_of(&e)
@@ -254,13 +249,6 @@ impl Device {
     pub(crate) fn nic<'a>(&self, nics: &'a Nics) -> &'a Nic {
         nics.get(self.place)
     }
-}
-
-/// The capture of a child, which must not empty that of its parent: `FILE.PID`.
-fn capture_of_child(parents: PathBuf) -> PathBuf {
-    let mut name = parents.into_os_string();
-    name.push(format!(".{}", std::process::id()));
-    name.into()
 }
 
 /// What a program is told, beside the line that a person reads.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use softnic_runtime::api::{
@@ -17,6 +17,7 @@ use crate::message::warn;
 use crate::objects::counters_recorder::CountersRecorder;
 use crate::objects::event_queue::{self, EventQueue, Subject};
 use crate::objects::requesters::Requesters;
+use crate::objects::shown::file_of;
 use crate::per_process::PerProcess;
 use crate::seen;
 
@@ -182,13 +183,17 @@ impl Nics {
             let on_notice = Some(LineSink::new(|line| warn(format_args!("{line}"))));
             let tell = move |name, len| seen::packet(first + place, name, len);
             let on_packet = seen::is_wanted().then(|| PacketSink::new(tell));
-            (owners, OpenOptions { on_event, on_notice, on_packet, ..options.clone() })
+            let file = |wanted: &Option<PathBuf>, extension| {
+                wanted.as_deref().map(|wanted| file_of(wanted, first + place, extension))
+            };
+            let (pcap, trace) = (file(&options.pcap, "pcap"), file(&options.trace, "qlog"));
+            (owners, OpenOptions { on_event, on_notice, on_packet, pcap, trace, ..options.clone() })
         };
         let nics = match spec {
             DeviceSpec::Mem => {
-                let (mut a, mut b) = (told(0), told(1));
+                let (a, mut b) = (told(0), told(1));
                 // One wire, one capture: at its first end.
-                (a.1.pcap, b.1.pcap) = (options.pcap.clone(), None);
+                b.1.pcap = None;
                 let runtimes = api::Context::open_pair([&a.1, &b.1])?;
                 runtimes.into_iter().zip([a.0, b.0]).map(|(runtime, owners)| Nic::new(runtime, owners)).collect()
             }
