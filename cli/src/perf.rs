@@ -337,7 +337,6 @@ impl Args {
             link_down: LinkDown::default(),
             backup: self.backup()?,
             on_notice: None,
-            on_packet: None,
             on_event: None,
             on_packet: None,
         };
