@@ -1,12 +1,12 @@
 //! `softnic check`: a verbs program on softnic, and what it does wrong by the rules of verbs.
 
 mod elf;
-mod findings;
-mod junit;
+pub(crate) mod findings;
+pub(crate) mod junit;
 mod sarif;
 mod suppressions;
-mod symbols;
-mod text;
+pub(crate) mod symbols;
+pub(crate) mod text;
 
 use std::ffi::OsString;
 use std::fs;

@@ -9,6 +9,7 @@ mod cores;
 mod counters;
 mod demo;
 mod devinfo;
+mod explore;
 mod faults;
 mod inspect;
 mod install;
@@ -72,6 +73,7 @@ enum Command {
     Demo(demo::Args),
     Devinfo(devinfo::Args),
     Experiment(softnic_experiments::Args),
+    Explore(explore::Args),
     Faults(faults::Args),
     Inspect(inspect::Args),
     Install(install::Args),
@@ -115,6 +117,7 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args, &cli.common),
         Command::Devinfo(args) => devinfo::run(args, &cli.common),
         Command::Experiment(args) => softnic_experiments::run(args, seed, json),
+        Command::Explore(args) => explore::run(args, &cli.common),
         Command::Faults(args) => faults::run(args, &cli.common),
         Command::Inspect(args) => inspect::run(args, &cli.common),
         Command::Install(args) => install::run(args, &cli.common),

@@ -337,8 +337,8 @@ impl Args {
             link_down: LinkDown::default(),
             backup: self.backup()?,
             on_notice: None,
-            on_packet: None,
             on_event: None,
+            on_packet: None,
         };
         let intervals = AskedIntervals::Each { length: self.interval, as_json };
         Ok(Setup { device: self.dev.clone(), options, cpus, seed, secret, intervals })

@@ -4,7 +4,7 @@ mod backups;
 mod child;
 mod condition;
 mod devices;
-mod folder;
+pub(crate) mod folder;
 pub(crate) mod library;
 mod mutual;
 mod summary;

@@ -3,4 +3,15 @@
 //! Nothing here starts processes, reads clocks or opens files: `cli/src/explore` does, and `verbs/` writes what is seen ([`record`]).
 #![forbid(unsafe_code)]
 
+pub mod actor;
+pub mod candidates;
+pub mod expected;
+pub mod fault;
+pub mod journal;
+pub mod judge;
+pub mod output;
+pub mod pairs;
+pub mod plan;
 pub mod record;
+pub mod table;
+pub mod thing;

@@ -13,52 +13,60 @@ use crate::plain::plain;
 
 /// A call in a stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Frame {
-    pub(super) address: String,
-    pub(super) module: Option<PathBuf>,
+pub(crate) struct Frame {
+    pub(crate) address: String,
+    pub(crate) module: Option<PathBuf>,
     /// The address in the file of the module.
-    pub(super) offset: Option<u64>,
-    pub(super) function: Option<String>,
-    pub(super) source: Option<Source>,
+    pub(crate) offset: Option<u64>,
+    pub(crate) function: Option<String>,
+    pub(crate) source: Option<Source>,
 }
 
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Finding {
-    pub(super) kind: Kind,
-    pub(super) severity: Severity,
-    pub(super) message: String,
+pub(crate) struct Finding {
+    pub(crate) kind: Kind,
+    pub(crate) severity: Severity,
+    pub(crate) message: String,
     /// Processes that have it.
-    pub(super) processes: Vec<u64>,
+    pub(crate) processes: Vec<u64>,
     /// Number, and order of making.
-    pub(super) queue_pair: Option<(u64, u64)>,
-    pub(super) wr_id: Option<u64>,
-    pub(super) stack: Vec<Frame>,
-    pub(super) made: Vec<Frame>,
-    pub(super) related: Option<(String, Vec<Frame>)>,
+    pub(crate) queue_pair: Option<(u64, u64)>,
+    pub(crate) wr_id: Option<u64>,
+    pub(crate) stack: Vec<Frame>,
+    pub(crate) made: Vec<Frame>,
+    pub(crate) related: Option<(String, Vec<Frame>)>,
 }
 
 /// All findings, the worst first.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
-    pub(super) all: Vec<Finding>,
+pub(crate) struct Findings {
+    pub(crate) all: Vec<Finding>,
     /// Lines that are none, as of a process that was killed while it wrote.
-    pub(super) unreadable: usize,
+    pub(crate) unreadable: usize,
     /// A process could not write some.
     pub(super) are_lost: bool,
 }
 
 /// How many there are of each severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Counts {
-    pub(super) errors: usize,
-    pub(super) warnings: usize,
-    pub(super) notes: usize,
+pub(crate) struct Counts {
+    pub(crate) errors: usize,
+    pub(crate) warnings: usize,
+    pub(crate) notes: usize,
 }
 
 impl Findings {
     /// Those in the files of a folder.
-    pub(super) fn read(folder: &Path, symbols: &mut Symbols) -> io::Result<Findings> {
+    pub(crate) fn read(folder: &Path, symbols: &mut Symbols) -> io::Result<Findings> {
+        let mut findings = Findings::read_unnamed(folder)?;
+        findings.name(symbols);
+        findings.merge();
+        Ok(findings)
+    }
+
+    /// The same without names for addresses, which take time; those of several processes are several.
+    pub(crate) fn read_unnamed(folder: &Path) -> io::Result<Findings> {
         let mut findings = Findings { are_lost: !folder.join(ALL_WRITTEN).exists(), ..Findings::default() };
         let mut files = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
         files.sort_by_key(fs::DirEntry::file_name);
@@ -71,27 +79,24 @@ impl Findings {
                 }
             }
         }
-        findings.name(symbols);
-        findings.merge();
         Ok(findings)
+    }
+
+    /// A stack as the library writes it.
+    pub(crate) fn stack_of(value: &Value) -> Vec<Frame> {
+        value.as_array().into_iter().flatten().map(frame).collect()
     }
 
     /// Finds names for addresses.
     fn name(&mut self, symbols: &mut Symbols) {
-        let mut addresses: BTreeMap<PathBuf, BTreeSet<u64>> = BTreeMap::new();
-        for frame in self.all.iter().flat_map(Finding::frames) {
-            if let (Some(module), Some(offset)) = (&frame.module, frame.offset) {
-                addresses.entry(module.clone()).or_default().insert(offset);
-            }
-        }
-        symbols.prepare(&addresses);
-        for stack in self.all.iter_mut().flat_map(Finding::stacks_mut) {
-            *stack = std::mem::take(stack).into_iter().flat_map(|frame| frame.named(symbols)).collect();
-            // What lies below main is the C library's.
-            if let Some(main) = stack.iter().position(|frame| frame.function.as_deref() == Some("main")) {
-                stack.truncate(main + 1);
-            }
-        }
+        prepare(symbols, self.all.iter().flat_map(Finding::frames));
+        self.all.iter_mut().flat_map(Finding::stacks_mut).for_each(|stack| name(stack, symbols));
+    }
+
+    /// Finds names for the addresses of a stack.
+    pub(crate) fn name_stack(stack: &mut Vec<Frame>, symbols: &mut Symbols) {
+        prepare(symbols, stack.iter());
+        name(stack, symbols);
     }
 
     /// The same mistake of several processes is one finding: addresses in files are alike, those in memory are not.
@@ -116,13 +121,13 @@ impl Findings {
         self.are_lost || self.unreadable > 0
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         let count = |severity| self.all.iter().filter(|finding| finding.severity == severity).count();
         Counts { errors: count(Severity::Error), warnings: count(Severity::Warning), notes: count(Severity::Note) }
     }
 
     /// The fields are a contract.
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let finding = |f: &Finding| {
             json!({
                 "kind": f.kind.name(), "severity": f.severity.name(), "message": f.message, "processes": f.processes,
@@ -132,6 +137,24 @@ impl Findings {
             })
         };
         self.all.iter().map(finding).collect()
+    }
+}
+
+fn prepare<'a>(symbols: &mut Symbols, frames: impl Iterator<Item = &'a Frame>) {
+    let mut addresses: BTreeMap<PathBuf, BTreeSet<u64>> = BTreeMap::new();
+    for frame in frames {
+        if let (Some(module), Some(offset)) = (&frame.module, frame.offset) {
+            addresses.entry(module.clone()).or_default().insert(offset);
+        }
+    }
+    symbols.prepare(&addresses);
+}
+
+fn name(stack: &mut Vec<Frame>, symbols: &mut Symbols) {
+    *stack = std::mem::take(stack).into_iter().flat_map(|frame| frame.named(symbols)).collect();
+    // What lies below main is the C library's.
+    if let Some(main) = stack.iter().position(|frame| frame.function.as_deref() == Some("main")) {
+        stack.truncate(main + 1);
     }
 }
 
@@ -166,7 +189,7 @@ impl Finding {
     }
 
     /// All calls that it has to do with.
-    pub(super) fn frames(&self) -> impl Iterator<Item = &Frame> {
+    pub(crate) fn frames(&self) -> impl Iterator<Item = &Frame> {
         let related = self.related.iter().flat_map(|(_, stack)| stack);
         self.stack.iter().chain(&self.made).chain(related)
     }
@@ -183,8 +206,19 @@ impl Finding {
             && self.processes != other.processes
     }
 
+    /// Its kind, and the place by its address in a file: alike in every run.
+    pub(crate) fn kind_and_place(&self) -> String {
+        let place = self.place().and_then(|frame| Some((frame.module.as_ref()?.file_name()?.display(), frame.offset?)));
+        let function = self.place().and_then(|frame| frame.function.as_deref());
+        match (place, function) {
+            (Some((module, offset)), Some(function)) => format!("{} at {function} ({module}+{offset:#x})", self.kind),
+            (Some((module, offset)), None) => format!("{} at {module}+{offset:#x}", self.kind),
+            (None, _) => self.kind.to_string(),
+        }
+    }
+
     /// The call to look at: that which is wrong, or else the one that made the object.
-    pub(super) fn place(&self) -> Option<&Frame> {
+    pub(crate) fn place(&self) -> Option<&Frame> {
         self.stack.first().or(self.made.first())
     }
 }
@@ -221,11 +255,11 @@ fn frame(value: &Value) -> Frame {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A finding as the library writes it.
-    pub(in super::super) fn line(pid: u64, kind: &str, severity: &str) -> String {
+    pub(crate) fn line(pid: u64, kind: &str, severity: &str) -> String {
         format!(
             "{{\"pid\":{pid},\"kind\":\"{kind}\",\"severity\":\"{severity}\",\"message\":\"it is wrong <&>\",\"queue_pair\":\
              {{\"number\":17,\"order\":1}},\"wr_id\":7,\"stack\":[{{\"address\":\"0x5{pid}\",\"module\":\"/opt/libx.so\",\"offset\":\"0x10\",\
@@ -233,7 +267,7 @@ pub(super) mod tests {
         )
     }
 
-    pub(in super::super) fn of(lines: &str) -> Findings {
+    pub(crate) fn of(lines: &str) -> Findings {
         let folder = std::env::temp_dir().join(format!(
             "softnic-check-{}-{:?}",
             std::process::id(),

@@ -8,7 +8,7 @@ use super::findings::Findings;
 use super::text;
 
 /// The whole document. Findings that are less severe than `least` are told, and fail nothing.
-pub(super) fn of(findings: &Findings, program: &str, exit_code: u8, no_verbs: bool, least: Severity) -> String {
+pub(crate) fn of(findings: &Findings, program: &str, exit_code: u8, no_verbs: bool, least: Severity) -> String {
     let mut cases = String::new();
     let mut failures = 0;
     let mut case = |name: &str, failure: Option<(String, String)>, told: String| {
@@ -51,7 +51,7 @@ pub(super) fn of(findings: &Findings, program: &str, exit_code: u8, no_verbs: bo
 }
 
 /// A text as XML has it; what no document may have is left out.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

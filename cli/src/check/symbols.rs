@@ -9,28 +9,28 @@ use super::elf::Functions;
 
 /// A file and a line of the program's source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Source {
-    pub(super) file: String,
-    pub(super) line: u64,
+pub(crate) struct Source {
+    pub(crate) file: String,
+    pub(crate) line: u64,
 }
 
 /// A call at an address: several are there where functions were inlined.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Call {
-    pub(super) function: Option<String>,
-    pub(super) source: Option<Source>,
+pub(crate) struct Call {
+    pub(crate) function: Option<String>,
+    pub(crate) source: Option<Source>,
 }
 
 /// What is known of the modules of a program.
 #[derive(Debug, Default)]
-pub(super) struct Symbols {
+pub(crate) struct Symbols {
     functions: BTreeMap<PathBuf, Functions>,
     calls: BTreeMap<(PathBuf, u64), Vec<Call>>,
 }
 
 impl Symbols {
     /// Looks up all lines at once: reading debug information takes time.
-    pub(super) fn prepare(&mut self, addresses: &BTreeMap<PathBuf, BTreeSet<u64>>) {
+    pub(crate) fn prepare(&mut self, addresses: &BTreeMap<PathBuf, BTreeSet<u64>>) {
         for (module, offsets) in addresses {
             for (offset, calls) in lines(module, offsets) {
                 self.calls.insert((module.clone(), offset), calls);
@@ -39,7 +39,7 @@ impl Symbols {
     }
 
     /// The calls at an address of a module, the innermost first; the verbs that headers have inline are left out.
-    pub(super) fn calls(&mut self, module: &Path, offset: u64) -> Vec<Call> {
+    pub(crate) fn calls(&mut self, module: &Path, offset: u64) -> Vec<Call> {
         let functions = self.functions.entry(module.to_owned()).or_insert_with(|| Functions::read(module));
         let outermost = functions.at(offset).map(str::to_owned);
         let mut calls = self.calls.get(&(module.to_owned(), offset)).cloned().unwrap_or_default();

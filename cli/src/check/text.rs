@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::findings::{Counts, Finding, Findings, Frame};
 
 /// All of them, and how many.
-pub(super) fn of(findings: &Findings, suppressed: usize) -> String {
+pub(crate) fn of(findings: &Findings, suppressed: usize) -> String {
     let mut out = String::new();
     findings.all.iter().for_each(|finding| out += &block_of(finding));
     if findings.unreadable > 0 {
@@ -32,7 +32,7 @@ pub(super) fn of(findings: &Findings, suppressed: usize) -> String {
 }
 
 /// One of them: what, about what, where.
-pub(super) fn block_of(finding: &Finding) -> String {
+pub(crate) fn block_of(finding: &Finding) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "softnic: {}: {}: {}", finding.severity.name(), finding.kind, finding.message);
     let mut about = Vec::new();
@@ -67,7 +67,7 @@ fn stack(out: &mut String, what: &str, frames: &[Frame]) {
 }
 
 /// `function (file:line)`, or as much of it as is known.
-fn of_frame(frame: &Frame) -> String {
+pub(crate) fn of_frame(frame: &Frame) -> String {
     let module = frame.module.as_ref().map(|module| module.display().to_string());
     let place = match (&frame.source, module, frame.offset) {
         (Some(source), ..) => format!("{}:{}", source.file, source.line),

@@ -31,9 +31,10 @@ impl PrivateFolder {
     /// A new one, for these libraries.
     pub(super) fn with(libraries: &Libraries) -> Result<PrivateFolder, String> {
         let parent = parent();
-        remove_abandoned(&parent);
+        remove_abandoned(&parent, PREFIX, remove);
         let failed = |e| format!("cannot make a folder in {}: {e}", parent.display());
-        let folder = PrivateFolder::new(&parent).map_err(failed)?;
+        let (path, lock) = make_locked(&parent, PREFIX).map_err(failed)?;
+        let folder = PrivateFolder { path, _lock: lock };
         let verbs = [IBVERBS].into_iter().chain(OTHER_NAMES).map(|name| (&libraries.verbs, name));
         let preload = libraries.preload.iter().map(|preload| (preload, PRELOAD));
         for (library, name) in verbs.chain(preload) {
@@ -41,18 +42,6 @@ impl PrivateFolder {
         }
         fs::create_dir(folder.files()).map_err(failed)?;
         Ok(folder)
-    }
-
-    fn new(parent: &Path) -> io::Result<PrivateFolder> {
-        loop {
-            // Nobody else may look into it: whoever could write there would have code run.
-            let path = nix::unistd::mkdtemp(&parent.join(format!("{PREFIX}XXXXXX")))?;
-            match lock(&path)? {
-                Some(lock) => return Ok(PrivateFolder { path, _lock: lock }),
-                // Another run took it for an abandoned one in the moment before it was locked.
-                None => continue,
-            }
-        }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -85,6 +74,47 @@ impl PrivateFolder {
         let all_written = folder.join(ALL_WRITTEN);
         File::create(&all_written).map_err(|e| format!("cannot make {}: {e}", all_written.display()))?;
         Ok(folder)
+    }
+}
+
+/// A new folder, locked.
+fn make_locked(parent: &Path, prefix: &str) -> io::Result<(PathBuf, File)> {
+    loop {
+        // Nobody else may look into it: whoever could write there would have code run.
+        let path = nix::unistd::mkdtemp(&parent.join(format!("{prefix}XXXXXX")))?;
+        match lock(&path)? {
+            Some(lock) => return Ok((path, lock)),
+            // Another run took it for an abandoned one in the moment before it was locked.
+            None => continue,
+        }
+    }
+}
+
+/// A folder for many runs of one program, removed with all that is in it when it is dropped.
+pub(crate) struct Scratch {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Scratch {
+    /// A new one, whose name begins so.
+    pub(crate) fn new(prefix: &str) -> Result<Scratch, String> {
+        let parent = parent();
+        let remove = |path: &Path| _ = fs::remove_dir_all(path);
+        remove_abandoned(&parent, prefix, remove);
+        let failed = |e| format!("cannot make a folder in {}: {e}", parent.display());
+        let (path, lock) = make_locked(&parent, prefix).map_err(failed)?;
+        Ok(Scratch { path, _lock: lock })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 
@@ -125,10 +155,10 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
 }
 
 /// Removes what runs that were killed left behind.
-fn remove_abandoned(parent: &Path) {
+fn remove_abandoned(parent: &Path, prefix: &str, remove: fn(&Path)) {
     let own = nix::unistd::geteuid().as_raw();
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let is_one = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        let is_one = entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix));
         // Not through links: the folder of temporary files is everybody's.
         if is_one && fs::symlink_metadata(entry.path()).is_ok_and(|m| m.is_dir() && m.uid() == own) {
             // Held until it is removed.

@@ -86,6 +86,7 @@ pub(super) const EXCEPTIONS: &[(&str, &str)] = &[
     ("./client", "stands for a program of the reader's"),
     ("./my_test", "stands for a program of the reader's"),
     ("program.c", "stands for a program of the reader's"),
+    ("softnic explore", "needs a C program: a test of the program runs it"),
     ("SOFTNIC_DEV=", "needs an installed program"),
     ("tcpdump", "needs an interface with traffic"),
     ("cx.pcap", "a capture that the reader takes"),

@@ -1,0 +1,148 @@
+//! What a program prints, compared as far as it is the same in every run without faults.
+
+use std::collections::BTreeMap;
+
+/// How much of the output is compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expected {
+    /// All of it.
+    Exact(String),
+    /// All but its numbers.
+    Masked(String),
+    /// These lines without their numbers, as often as they come; others are not looked at.
+    Lines(BTreeMap<String, usize>),
+    /// Nothing: no line is in every run.
+    Nothing,
+}
+
+impl Expected {
+    /// From what runs without faults printed.
+    pub fn of(outputs: &[String]) -> Expected {
+        let Some(first) = outputs.first() else { return Expected::Nothing };
+        if outputs.iter().all(|output| output == first) {
+            return Expected::Exact(first.clone());
+        }
+        let all: Vec<String> = outputs.iter().map(|output| masked(output)).collect();
+        if all.iter().all(|output| *output == all[0]) {
+            return Expected::Masked(all[0].clone());
+        }
+        let mut lines = counted(&all[0]);
+        for counts in all[1..].iter().map(|output| counted(output)) {
+            lines.retain(|line, count| counts.get(line) == Some(count));
+        }
+        lines.remove("");
+        if lines.is_empty() { Expected::Nothing } else { Expected::Lines(lines) }
+    }
+
+    /// Whether an output is as expected; else the first line that is not.
+    pub fn compare(&self, output: &str) -> Result<(), String> {
+        let first_difference = |expected: &str, got: &str| {
+            let mut got = got.lines();
+            for line in expected.lines() {
+                match got.next() {
+                    Some(other) if other == line => {}
+                    Some(other) => return format!("it prints `{other}` instead of `{line}`"),
+                    None => return format!("it does not print `{line}`"),
+                }
+            }
+            got.next().map_or("its output ends otherwise".into(), |more| format!("it prints `{more}`, too"))
+        };
+        match self {
+            Expected::Nothing => Ok(()),
+            Expected::Exact(text) if text == output => Ok(()),
+            Expected::Exact(text) => Err(first_difference(text, output)),
+            Expected::Masked(text) => match masked(output) {
+                got if got == *text => Ok(()),
+                got => Err(first_difference(text, &got)),
+            },
+            Expected::Lines(lines) => {
+                let got = counted(&masked(output));
+                match lines.iter().find(|(line, count)| got.get(*line) != Some(count)) {
+                    None => Ok(()),
+                    Some((line, count)) => {
+                        let times = got.get(line).copied().unwrap_or(0);
+                        Err(format!("it prints `{line}` {times} times instead of {count}"))
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is left out of the comparison, to tell; `None` if nothing is.
+    pub fn leaves_out(&self) -> Option<&'static str> {
+        match self {
+            Expected::Exact(_) => None,
+            Expected::Masked(_) => Some("numbers in the output differ from run to run: they are not compared"),
+            Expected::Lines(_) => Some("lines of the output differ from run to run: these are not compared"),
+            Expected::Nothing => Some("the output differs from run to run in every line: it is not compared"),
+        }
+    }
+}
+
+/// A text with `#` for each number, also for those in hexadecimal, and with one space for several: columns follow the numbers.
+fn masked(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let hex = rest.strip_prefix("0x").map(|digits| digits.trim_start_matches(|c: char| c.is_ascii_hexdigit()));
+        if let Some(behind) = hex.filter(|behind| behind.len() + 2 < rest.len()) {
+            out.push('#');
+            rest = behind;
+        } else if c.is_ascii_digit() {
+            out.push('#');
+            rest = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+        } else if c == ' ' {
+            out.push(' ');
+            rest = rest.trim_start_matches(' ');
+        } else {
+            out.push(c);
+            rest = &rest[c.len_utf8()..];
+        }
+    }
+    out
+}
+
+fn counted(text: &str) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    text.lines().for_each(|line| *counts.entry(line.to_owned()).or_default() += 1);
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(outputs: &[&str]) -> Expected {
+        Expected::of(&outputs.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn what_is_always_the_same_is_compared_as_it_is() {
+        let expected = of(&["ok 1\n", "ok 1\n"]);
+        assert_eq!(expected, Expected::Exact("ok 1\n".into()));
+        assert_eq!(expected.compare("ok 1\n"), Ok(()));
+        assert_eq!(expected.compare("ok 2\n"), Err("it prints `ok 2` instead of `ok 1`".into()));
+        assert_eq!(expected.compare(""), Err("it does not print `ok 1`".into()));
+        assert_eq!(expected.compare("ok 1\nmore\n"), Err("it prints `more`, too".into()));
+        assert_eq!(expected.leaves_out(), None);
+    }
+
+    #[test]
+    fn numbers_that_differ_are_left_out() {
+        let expected = of(&["64  1.25 Gbit/s qp 0x11\n", "64 12.5 Gbit/s qp 0xfe\n"]);
+        assert_eq!(expected, Expected::Masked("# # Gbit/s qp #\n".into()));
+        assert_eq!(expected.compare("64 3 Gbit/s qp 0x12\n"), Ok(()));
+        assert!(expected.compare("64 3 Gbit/s failed\n").is_err());
+        assert_eq!(masked("0x ab1c"), "#x ab#c");
+    }
+
+    #[test]
+    fn lines_that_differ_are_left_out_and_nothing_may_be_left() {
+        let expected = of(&["a\nx\ndone\ndone\n", "b\ndone\ndone\n"]);
+        assert_eq!(expected.compare("c\ndone\ndone\n"), Ok(()));
+        assert_eq!(expected.compare("c\ndone\n"), Err("it prints `done` 1 times instead of 2".into()));
+        let nothing = of(&["a\n", "b\n"]);
+        assert_eq!((&nothing, nothing.compare("c\n")), (&Expected::Nothing, Ok(())));
+        assert!(nothing.leaves_out().is_some());
+    }
+}
