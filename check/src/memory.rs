@@ -64,10 +64,11 @@ impl Scratch {
 /// The places of a long buffer that count.
 fn samples(address: u64, len: u64, draw: u64) -> impl Iterator<Item = (u64, u64)> {
     let stride = (len - 2 * EDGE) / SAMPLES;
-    let first = EDGE + draw.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (stride - SAMPLE + 1);
+    // Those that begin near the end of their stretch reach into the next one, and the last one into what counts anyway.
+    let first = EDGE + mix(mix(1, draw), draw) % stride;
     let between = (0..SAMPLES).map(move |sample| (address + first + sample * stride, SAMPLE));
     let last = len - EDGE - SAMPLES * stride;
-    [(address, EDGE)].into_iter().chain(between).chain([(address + len - last, last)])
+    [(address, EDGE + SAMPLE)].into_iter().chain(between).chain([(address + len - last, last)])
 }
 
 /// Four sums side by side: a multiplication has not to wait for the one before it.
