@@ -157,8 +157,6 @@ pub struct Capacity {
     pub send_sges: u32,
     /// `max_recv_sge`.
     pub receive_sges: u32,
-    /// `max_inline_data`.
-    pub inline: u32,
 }
 
 /// A queue pair.

@@ -13,6 +13,8 @@ unsafe extern "C" {
         argument: *mut c_void,
     ) -> c_int;
     pub(crate) fn _Unwind_GetIP(context: *mut c_void) -> usize;
+    /// Where the stack of the caller of a frame ends.
+    pub(crate) fn _Unwind_GetCFA(context: *mut c_void) -> usize;
     /// And whether it is the instruction itself, as in a frame that a signal interrupted, and not the one to return to.
     pub(crate) fn _Unwind_GetIPInfo(context: *mut c_void, is_itself: *mut c_int) -> usize;
 }

@@ -7,9 +7,6 @@ use crate::queue_pair::Pair;
 
 /// Elements of a work request that a ConnectX has.
 const CONNECTX_SGES: u32 = 30;
-/// Bytes of inline data that a ConnectX has at most: its longest work queue entry is 1024 bytes, and what stands before the data takes 20 at
-/// least. READs at a time and work requests are no more here than there.
-const CONNECTX_INLINE: u32 = 1004;
 /// Completions that a ConnectX has room for.
 const CONNECTX_COMPLETIONS: u32 = (1 << 22) - 1;
 
@@ -114,10 +111,6 @@ impl Model {
                 let message = format!("{name} {sges}: a ConnectX has {CONNECTX_SGES}");
                 self.report(Kind::BeyondConnectX, place, About::pair(pair), message);
             }
-        }
-        if capacity.inline > CONNECTX_INLINE {
-            let message = format!("max_inline_data {}: a ConnectX has {CONNECTX_INLINE} at most", capacity.inline);
-            self.report(Kind::BeyondConnectX, place, About::pair(pair), message);
         }
     }
 

@@ -58,7 +58,7 @@ impl Model {
         if send.buffers.iter().any(|buffer| self.regions.get(buffer.region).is_none()) {
             return;
         }
-        let now = self.scratch.digest(memory, send.buffers.iter().map(|buffer| buffer.span));
+        let now = self.scratch.digest(memory, send.buffers.iter().map(|buffer| buffer.span), send.ticket);
         let (Some(pair), true) = (self.pairs.get(&id), now.is_some_and(|now| now != before)) else { return };
         let bytes: u64 = send.buffers.iter().map(|buffer| buffer.span.1).sum();
         let address = send.buffers.first().map_or(0, |buffer| buffer.span.0);

@@ -50,7 +50,7 @@ impl Model {
         // What a READ before it brings, with a fence, is no change of the program's.
         let awaits = buffers.iter().any(|buffer| self.result_spans.overlapping(buffer.span).is_some());
         let sum = match is_source && !awaits && !buffers.is_empty() {
-            true => self.scratch.digest(memory, buffers.iter().map(|buffer| buffer.span)),
+            true => self.scratch.digest(memory, buffers.iter().map(|buffer| buffer.span), ticket),
             false => None,
         };
         let others_write = buffers.iter().any(|buffer| self.work_writes(buffer.span));

@@ -81,7 +81,7 @@ pub(crate) fn pair(number: u32, kind: QpType) -> QueuePair {
         recv_cq: CQ,
         srq: None,
         signals_all: false,
-        capacity: Capacity { sends: 64, send_sges: 4, receive_sges: 4, inline: 64 },
+        capacity: Capacity { sends: 64, send_sges: 4, receive_sges: 4 },
     }
 }
 

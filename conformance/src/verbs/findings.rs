@@ -11,6 +11,12 @@ use crate::guest::{Error, failed};
 /// Findings that are alike but for their numbers: severity and kind, and how many.
 type Counted = BTreeMap<(String, String), usize>;
 
+/// Errors that programs have, and why these are right; docs/check.md has them, too.
+const KNOWN: [(&str, &str); 1] = [
+    // Its client writes the next message into the buffer when the peer has answered, whether or not the completion of the last one was polled.
+    ("rping", "send-buffer-changed"),
+];
+
 /// Takes the findings out of a folder: what is found is printed, and an error is one.
 pub(super) fn judge(folder: &Path, test: &str) -> Result<(), Error> {
     let mut text = String::new();
@@ -22,21 +28,25 @@ pub(super) fn judge(folder: &Path, test: &str) -> Result<(), Error> {
     for ((severity, kind), count) in counted {
         println!("verbs: {test}: {severity} {kind} ({count})");
     }
+    let is_known = |kind: &str| {
+        KNOWN.iter().any(|(program, known)| *known == kind && test.split('/').any(|part| part == *program))
+    };
+    let errors: Vec<String> = errors.into_iter().filter(|(kind, _)| !is_known(kind)).map(|(_, error)| error).collect();
     match errors.is_empty() {
         true => Ok(()),
         false => Err(Error::Failed(format!("softnic check finds:{}", errors.concat()))),
     }
 }
 
-/// How many there are of each kind, and what the errors say.
-fn count(text: &str) -> Result<(Counted, Vec<String>), String> {
+/// How many there are of each kind, and the errors: their kinds, and what they say.
+fn count(text: &str) -> Result<(Counted, Vec<(String, String)>), String> {
     let (mut counted, mut errors) = (Counted::new(), Vec::new());
     for line in text.lines() {
         let finding: Value = serde_json::from_str(line).map_err(|e| format!("a finding is cut off: {e}: {line}"))?;
         let word = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();
         let (severity, kind) = (word("severity"), word("kind"));
         if severity == "error" {
-            errors.push(format!("\n    {kind}: {}\n      {}", word("message"), calls(&finding)));
+            errors.push((kind.clone(), format!("\n    {kind}: {}\n      {}", word("message"), calls(&finding))));
         }
         *counted.entry((severity, kind)).or_default() += 1;
     }
@@ -68,7 +78,8 @@ mod tests {
         let text = [line("note", "leak"), line("error", "stale-rkey"), line("note", "leak")].concat();
         let (counted, errors) = count(&text).unwrap();
         assert_eq!(counted[&("note".to_owned(), "leak".to_owned())], 2);
-        assert_eq!(errors, ["\n    stale-rkey: it is wrong\n      /bin/x+0x10 by main"]);
+        let told = "\n    stale-rkey: it is wrong\n      /bin/x+0x10 by main";
+        assert_eq!(errors, [("stale-rkey".to_owned(), told.to_owned())]);
         assert!(count("{\"kind\":\"le").is_err(), "what is cut off hides something");
     }
 }

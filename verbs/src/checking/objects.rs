@@ -177,7 +177,6 @@ pub(crate) fn created_qp(qp: *const Qp, is_the_programs: bool) {
             sends: made.ours.cap.max_send_wr,
             send_sges: made.ours.cap.max_send_sge,
             receive_sges: made.ours.cap.max_recv_sge,
-            inline: made.ours.cap.max_inline_data,
         },
     };
     tell(|model, place| model.queue_pair_made(id_of(qp), attributes, is_the_programs, place));

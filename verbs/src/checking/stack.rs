@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use softnic_check::Place;
 
 use super::modules;
-use crate::unwind::{_Unwind_Backtrace, _Unwind_GetIP, GO_ON, STOP};
+use crate::unwind::{_Unwind_Backtrace, _Unwind_GetCFA, _Unwind_GetIP, GO_ON, STOP};
 
 /// Places are told apart by so many frames: wrappers around verbs are common.
 const TOLD_APART_BY: usize = 3;
@@ -24,6 +24,8 @@ type Key = [u64; TOLD_APART_BY];
 struct Frames {
     own: Range<u64>,
     addresses: [u64; DEPTH],
+    /// Where the return addresses are, if they are where they are on this machine.
+    slots: [usize; TOLD_APART_BY],
     len: usize,
     at_most: usize,
 }
@@ -32,7 +34,9 @@ extern "C" fn each(context: *mut c_void, frames: *mut c_void) -> c_int {
     // SAFETY: `take` passes its own, which nobody else uses meanwhile.
     let frames = unsafe { &mut *frames.cast::<Frames>() };
     // SAFETY: the unwinder passes its context.
-    let address = unsafe { _Unwind_GetIP(context) } as u64;
+    let (address, end) = unsafe { (_Unwind_GetIP(context) as u64, _Unwind_GetCFA(context)) };
+    // A call pushes the address to which it returns, on x86, right below where the stack ends for the caller.
+    let slot = end.wrapping_sub(size_of::<usize>());
     // Only at the beginning: a callback of ours may call the program.
     if frames.len == 0 && frames.own.contains(&address) {
         return GO_ON;
@@ -42,6 +46,9 @@ extern "C" fn each(context: *mut c_void, frames: *mut c_void) -> c_int {
     }
     // The call lies before the address to which it returns.
     frames.addresses[frames.len] = address.saturating_sub(1);
+    if let Some(place) = frames.slots.get_mut(frames.len) {
+        *place = slot;
+    }
     frames.len += 1;
     if frames.len == frames.at_most { STOP } else { GO_ON }
 }
@@ -50,34 +57,117 @@ extern "C" fn each(context: *mut c_void, frames: *mut c_void) -> c_int {
 fn take(at_most: usize) -> Frames {
     static OWN: OnceLock<Range<u64>> = OnceLock::new();
     let own = OWN.get_or_init(|| modules::range_of(each as *const () as u64)).clone();
-    let mut frames = Frames { own, addresses: [0; DEPTH], len: 0, at_most: at_most.min(DEPTH) };
+    let mut frames =
+        Frames { own, addresses: [0; DEPTH], slots: [0; TOLD_APART_BY], len: 0, at_most: at_most.min(DEPTH) };
     // SAFETY: the callback has the type that the unwinder calls, and does not unwind.
     unsafe { _Unwind_Backtrace(each, (&raw mut frames).cast()) };
     frames
 }
 
-/// Where the thread is. A whole stack is only taken at a place where it was not yet.
-pub(super) fn here() -> Place {
-    thread_local! {
-        static PLACES: RefCell<HashMap<Key, Place>> = RefCell::default();
-    }
-    let first = take(TOLD_APART_BY);
-    let key: Key = [first.addresses[0], first.addresses[1], first.addresses[2]];
-    let whole = || {
-        let frames = take(DEPTH);
-        let site = key.iter().fold(0u64, |site, address| site.rotate_left(21) ^ address);
-        Place { site, ..Place::new(&frames.addresses[..frames.len]) }
-    };
-    // A thread that ends may post for the last time when its own values are gone.
-    let found = PLACES.try_with(|places| {
-        // A handler of a signal may post in the midst of this.
-        let mut places = places.try_borrow_mut().ok()?;
-        if places.len() >= REMEMBERED {
-            places.clear();
+/// What is known of the calls of a thread.
+#[derive(Default)]
+struct Known {
+    /// Places by the frames that tell them apart.
+    places: HashMap<Key, Place>,
+    /// Places by the kind of the call and the stack pointer, and what the stack has to hold if the thread is there again.
+    again: HashMap<(usize, usize), (Marks, Place)>,
+    /// The stack of the thread, once it was asked for: others that the program runs it on are not known.
+    stack: Option<Range<usize>>,
+}
+
+/// Where on the stack the return addresses are by which places are told apart, and these addresses.
+#[derive(Clone, Copy)]
+struct Marks([(usize, usize); TOLD_APART_BY]);
+
+impl Marks {
+    /// Those of frames that were just taken, if all of them lie on the stack of the thread.
+    fn of(frames: &Frames, from: usize, stack: &Range<usize>) -> Option<Marks> {
+        let mut marks = [(0, 0); TOLD_APART_BY];
+        for (mark, (slot, address)) in marks.iter_mut().zip(frames.slots.iter().zip(frames.addresses)) {
+            let inside = from <= *slot && slot % size_of::<usize>() == 0 && slot + size_of::<usize>() <= stack.end;
+            *mark = (*slot, address as usize + 1);
+            // Where the unwinder is right, the address is there.
+            if !inside || !stack.contains(&from) || read(*slot) != mark.1 {
+                return None;
+            }
         }
-        Some(places.entry(key).or_insert_with(whole).clone())
-    });
-    found.ok().flatten().unwrap_or_else(whole)
+        Some(Marks(marks))
+    }
+
+    fn hold(&self) -> bool {
+        self.0.iter().all(|&(slot, address)| read(slot) == address)
+    }
+}
+
+/// A word of the stack of this thread.
+fn read(slot: usize) -> usize {
+    // SAFETY: it is aligned, and lies on the stack of this thread, above where the thread is: `Marks::of` has looked, and is asked for with the
+    // same stack pointer. It is read by its address alone.
+    unsafe { std::ptr::with_exposed_provenance::<usize>(slot).read_volatile() }
+}
+
+/// The stack of this thread as the C library knows it.
+fn stack_of_thread() -> Range<usize> {
+    let (mut from, mut len) = (std::ptr::null_mut(), 0);
+    // SAFETY: the attributes are made by the first call, and destroyed where it made them.
+    unsafe {
+        let mut attributes = std::mem::zeroed();
+        if libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) != 0 {
+            return 0..0;
+        }
+        libc::pthread_attr_getstack(&raw const attributes, &raw mut from, &raw mut len);
+        libc::pthread_attr_destroy(&raw mut attributes);
+    }
+    from.addr()..from.addr() + len
+}
+
+/// Where the thread is; `kind` is a number that other ways from the program to here do not have.
+///
+/// Programs make the same call from the same place millions of times. Then the return addresses are where they were, and nothing is unwound. A
+/// whole stack is only taken at a place where the thread was not yet.
+#[inline(never)]
+pub(super) fn here(kind: usize) -> Place {
+    thread_local! {
+        static KNOWN: RefCell<Known> = RefCell::default();
+    }
+    let on_stack = 0usize;
+    let pointer = std::hint::black_box(&raw const on_stack).addr();
+    // A thread that ends may post for the last time when its own values are gone, and a handler of a signal in the midst of this.
+    let found = KNOWN.try_with(|known| known.try_borrow_mut().ok().map(|mut known| known.place(kind, pointer)));
+    found.ok().flatten().unwrap_or_else(|| whole(&key_of(&take(TOLD_APART_BY))))
+}
+
+fn key_of(frames: &Frames) -> Key {
+    [frames.addresses[0], frames.addresses[1], frames.addresses[2]]
+}
+
+fn whole(key: &Key) -> Place {
+    let frames = take(DEPTH);
+    let site = key.iter().fold(0u64, |site, address| site.rotate_left(21) ^ address);
+    Place { site, ..Place::new(&frames.addresses[..frames.len]) }
+}
+
+impl Known {
+    fn place(&mut self, kind: usize, pointer: usize) -> Place {
+        if let Some((marks, place)) = self.again.get(&(kind, pointer))
+            && marks.hold()
+        {
+            return place.clone();
+        }
+        for is_full in [self.places.len() >= REMEMBERED, self.again.len() >= REMEMBERED] {
+            if is_full {
+                (self.places, self.again) = Default::default();
+            }
+        }
+        let frames = take(TOLD_APART_BY);
+        let key = key_of(&frames);
+        let place = self.places.entry(key).or_insert_with(|| whole(&key)).clone();
+        let stack = self.stack.get_or_insert_with(stack_of_thread);
+        if let Some(marks) = Marks::of(&frames, pointer, stack) {
+            self.again.insert((kind, pointer), (marks, place.clone()));
+        }
+        place
+    }
 }
 
 #[cfg(test)]
@@ -86,13 +176,40 @@ mod tests {
 
     #[inline(never)]
     fn outer(depth: u32) -> Frames {
-        let mut frames = Frames { own: 0..0, addresses: [0; DEPTH], len: 0, at_most: 8 };
+        let mut frames = Frames { own: 0..0, addresses: [0; DEPTH], slots: [0; TOLD_APART_BY], len: 0, at_most: 8 };
         if depth > 0 {
             return std::hint::black_box(outer(depth - 1));
         }
         // SAFETY: as in `take`.
         unsafe { _Unwind_Backtrace(each, (&raw mut frames).cast()) };
         frames
+    }
+
+    /// The marks of the calls that led here.
+    #[inline(never)]
+    fn marked(stack: &Range<usize>) -> Option<Marks> {
+        let mut frames = Frames { own: 0..0, addresses: [0; DEPTH], slots: [0; TOLD_APART_BY], len: 0, at_most: 4 };
+        let pointer = std::hint::black_box(&raw const frames).addr();
+        // SAFETY: as in `take`.
+        unsafe { _Unwind_Backtrace(each, (&raw mut frames).cast()) };
+        // The first is that of the unwinder's caller, whose frame is this one.
+        frames.addresses.rotate_left(1);
+        frames.slots.rotate_left(1);
+        // Of the last one only the first address is known to be right, which the one before it tells.
+        frames.slots[2] = frames.slots[1];
+        frames.addresses[2] = frames.addresses[1];
+        Marks::of(&frames, pointer, stack).filter(Marks::hold)
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn return_addresses_are_found_on_the_stack_of_the_thread_and_on_no_other() {
+        let stack = stack_of_thread();
+        let marks = marked(&stack).expect("each return address is where the unwinder has it from");
+        assert!(marks.0.iter().all(|(slot, _)| stack.contains(slot)));
+        assert!(marked(&(0..0)).is_none() && marked(&(0..usize::MAX)).is_some());
+        let wrong = Marks(marks.0.map(|(slot, address)| (slot, address + 1)));
+        assert!(!wrong.hold());
     }
 
     #[test]
