@@ -24,6 +24,8 @@ use super::stacks;
 const AGAIN: usize = 2;
 /// When the TEST always leaves processes, they are given so long.
 const LEAVING: Duration = Duration::from_millis(300);
+/// Before the place of a hang.
+const IN_PLACE: &str = ": it is in ";
 /// So many second faults wait at most for their turn.
 const MOST_FOLLOW_UPS: usize = 10_000;
 const TICK: Duration = Duration::from_millis(200);
@@ -285,7 +287,7 @@ impl Campaign<'_> {
         let (outcome, why) = judge(&self.lesson.baseline, sort, &facts, run.by);
         let place = fs::read_to_string(run.folder.0.join(STACKS)).ok().and_then(|text| stacks::place(&text));
         match (outcome, why, place) {
-            (Outcome::Hang, Some(why), Some(place)) => (outcome, Some(format!("{why}: it is in {place}"))),
+            (Outcome::Hang, Some(why), Some(place)) => (outcome, Some(format!("{why}{IN_PLACE}{place}"))),
             (_, why, _) => (outcome, why),
         }
     }
@@ -384,10 +386,14 @@ impl State {
     }
 }
 
-/// Failures that are alike, so that one of them is looked at: the kind of fault, of thing, and how it failed.
+/// Failures that are alike, so that one of them is looked at: those that hang at one place; else by the kind of fault, of thing, and how it
+/// failed.
 fn kind(faults: &[Fault], entry: &Entry) -> String {
+    let why: String = entry.why.iter().flat_map(|why| why.chars()).filter(|c| !c.is_ascii_digit()).collect();
+    if entry.outcome == Outcome::Hang && why.contains(IN_PLACE) {
+        return entry.why.clone().unwrap_or_default();
+    }
     let fault = |fault: &Fault| format!("{} {} {:?}", fault.actor, fault.what.row(), fault.at.thing.kind());
     let faults: Vec<String> = faults.iter().map(fault).collect();
-    let why: String = entry.why.iter().flat_map(|why| why.chars()).filter(|c| !c.is_ascii_digit()).collect();
     format!("{} {why} {}", entry.outcome.name(), faults.join(" + "))
 }
