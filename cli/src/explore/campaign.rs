@@ -116,6 +116,7 @@ impl Campaign<'_> {
                 if entry.outcome.fails() {
                     state.failed_alone.insert(entry.fault.clone());
                 }
+                state.kinds.extend(entry.kind.clone().zip(entry.failure));
             }
             state.entries.extend(journal.entries.values().cloned());
         }
@@ -161,7 +162,6 @@ impl Campaign<'_> {
                             self.bench.interrupted.store(true, Ordering::Relaxed);
                         }
                     }
-                    Err(_) if self.is_interrupted() && error.is_none() => {}
                     Err(_) => {}
                 }
                 progress.tick(|| self.progress(&state));
@@ -169,6 +169,11 @@ impl Campaign<'_> {
             progress.clear();
             error.map_or(Ok(()), Err)
         })?;
+        // Failures that could not be run again are kept as they are.
+        for job in std::mem::take(&mut state.again) {
+            let done = self.carry_out(job)?;
+            self.note(&mut state, done, progress)?;
+        }
         let not_run = self.plan.faults.len().saturating_sub(self.done_singles(&state));
         Ok(Finished { table: state.table, entries: state.entries, was_interrupted: self.is_interrupted(), not_run })
     }
@@ -335,6 +340,7 @@ impl Campaign<'_> {
             ms: run.took.as_millis() as u64,
             failure: None,
             like: None,
+            kind: None,
             times: None,
             script: outcome.fails().then(|| self.script(&faults)),
         };
@@ -342,12 +348,13 @@ impl Campaign<'_> {
         if outcome.fails() {
             state.failures += 1;
             state.failed_alone.insert(entry.fault.clone());
-            match state.kinds.get(&kind(&faults, &entry)) {
+            let kind = kind(&faults, &entry);
+            match state.kinds.get(&kind) {
                 Some(number) => entry.like = Some(*number),
                 None => {
                     let number = state.results.number();
-                    state.kinds.insert(kind(&faults, &entry), number);
-                    entry.failure = Some(number);
+                    state.kinds.insert(kind.clone(), number);
+                    (entry.failure, entry.kind) = (Some(number), Some(kind));
                     progress.say(&format!("{}: {}: run again", entry.fault, outcome.name()));
                     state.again.push_back(Job::Again { faults, run, entry: entry.clone(), number });
                 }
