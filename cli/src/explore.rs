@@ -365,13 +365,16 @@ fn print(finished: &Finished, args: &Args, common: &Common, plan: &Plan) {
     let ended = if finished.was_interrupted { "interrupted: " } else { "" };
     let _ = match all {
         0 => writeln!(out, "\n{ended}no failures"),
-        n => writeln!(
-            out,
-            "\n{ended}{n} failures of {} kinds; again: softnic explore --replay {}",
-            in_order.len(),
-            args.out.display()
-        ),
+        n => {
+            let (all, kinds) = (counted(n, "failure"), counted(in_order.len(), "kind"));
+            writeln!(out, "\n{ended}{all} of {kinds}; again: softnic explore --replay {}", args.out.display())
+        }
     };
+}
+
+/// `1 failure`, `2 failures`.
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

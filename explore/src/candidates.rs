@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use softnic_fault_injector::calls::{AsyncEvent, CmEvent, Verb, WcStatus};
 
 use crate::actor::Cast;
-use crate::fault::{Family, Fault, What, errnos};
+use crate::errnos::errnos;
+use crate::fault::{Family, Fault, What};
 use crate::thing::{Kind, Learned, Thing, is_poll};
 
 /// Longer than the usual ACK timeout, so that a packet that is so late is sent again.

@@ -36,6 +36,8 @@ pub struct Entry {
     pub failure: Option<usize>,
     /// The folder of an earlier failure that is alike.
     pub like: Option<usize>,
+    /// What failures that are alike have in common, of those with a folder.
+    pub kind: Option<String>,
     /// In how many of how many runs it failed.
     pub times: Option<(usize, usize)>,
     /// The script, of failures.
@@ -74,7 +76,7 @@ impl Entry {
     pub fn json(&self) -> Value {
         json!({
             "fault": self.fault, "family": self.family, "outcome": self.outcome.name(), "why": self.why, "exit_code": self.exit,
-            "ms": self.ms, "failure": self.failure, "like": self.like,
+            "ms": self.ms, "failure": self.failure, "like": self.like, "kind": self.kind,
             "times": self.times.map(|(failed, of)| [failed, of]), "script": self.script
         })
     }
@@ -93,6 +95,7 @@ impl Entry {
             ms: value["ms"].as_u64()?,
             failure: number(&value["failure"]),
             like: number(&value["like"]),
+            kind: text("kind"),
             times: number(&value["times"][0]).zip(number(&value["times"][1])),
             script: text("script"),
         })
@@ -137,6 +140,7 @@ mod tests {
             ms: 17,
             failure: Some(3),
             like: None,
+            kind: Some("hang of it".into()),
             times: Some((2, 3)),
             script: Some("[[event]]\n".into()),
         }

@@ -5,6 +5,7 @@
 
 pub mod actor;
 pub mod candidates;
+mod errnos;
 pub mod expected;
 pub mod fault;
 pub mod journal;

@@ -33,6 +33,9 @@ impl Plan {
         let mut in_order: Vec<usize> = (0..members.len()).collect();
         in_order.sort_by_key(|&number| (!members[number].0.is_first_queue, members[number].0.position));
         in_order.iter().for_each(|&number| of_family.entry(members[number].0.family).or_default().push(number));
+        for classes in of_family.values_mut() {
+            *classes = in_turn(classes, |number| members[number].0.what.row());
+        }
         let mut queues: Vec<std::vec::IntoIter<(usize, usize)>> =
             of_family.into_values().map(|classes| rounds(&classes, &members).into_iter()).collect();
         let mut plan = Plan { class_count: members.len(), ..Plan::default() };
@@ -60,6 +63,23 @@ impl Plan {
         let first = |&(_, &class): &(&Fault, &usize)| !std::mem::replace(&mut seen[class], true);
         self.faults.iter().zip(&self.classes).filter(first).map(|(fault, _)| *fault).collect()
     }
+}
+
+/// Kinds of faults take turns, each in its order.
+fn in_turn(classes: &[usize], row: impl Fn(usize) -> &'static str) -> Vec<usize> {
+    let mut rows: Vec<(&str, usize)> = Vec::new();
+    let mut turn = |&number: &usize| {
+        let row = row(number);
+        let place = rows.iter().position(|(known, _)| *known == row).unwrap_or_else(|| {
+            rows.push((row, 0));
+            rows.len() - 1
+        });
+        rows[place].1 += 1;
+        (rows[place].1, place, number)
+    };
+    let mut turns: Vec<(usize, usize, usize)> = classes.iter().map(&mut turn).collect();
+    turns.sort_unstable_by_key(|&(turn, place, _)| (turn, place));
+    turns.into_iter().map(|(.., number)| number).collect()
 }
 
 /// One of each class, then another one of each that has more: class and place.
@@ -123,6 +143,12 @@ mod tests {
         }
         assert_eq!(plan.classes_of_first(plan.faults.len()), plan.class_count);
         assert_eq!(plan.representatives().len(), plan.class_count);
+    }
+
+    #[test]
+    fn kinds_of_faults_take_turns_in_a_family() {
+        let rows = ["a", "a", "a", "b", "c", "b"];
+        assert_eq!(in_turn(&[0, 1, 2, 3, 4, 5], |number| rows[number]), [0, 3, 4, 1, 5, 2]);
     }
 
     #[test]

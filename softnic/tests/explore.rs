@@ -213,7 +213,7 @@ fn a_test_that_cannot_be_explored_is_refused_in_one_line() {
         .is_refused("sh ends otherwise in 1 of 3 runs without faults: exit code 0, exit code 1, exit code 0");
     mem(&["--limit", "500ms", "--", "sh", "-c", "./x; sleep 1000"])
         .is_refused("sh does not end within 0.5 s without faults");
-    mem(&["--budget", "1ms", "--", "./x"]).is_refused("--budget 0.0 s is too short: a run takes ");
+    mem(&["--budget", "1ms", "--", "./x"]).is_refused("--budget 1 ms is too short");
     mem(&["--judge", "false", "--", "./x"]).is_refused("--judge: ./x fails 3 of 3 runs without faults");
     mem(&["--only", "nothing", "--", "./x"]).is_refused("no fault of this kind");
     mem(&["--resume", "--", "./x"]).is_refused("--resume: cannot read explore-results/explore.jsonl");

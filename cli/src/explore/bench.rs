@@ -1,8 +1,9 @@
 //! One run of the TEST: started, watched until it ends or its time is up, and looked at.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -151,8 +152,10 @@ impl Bench {
     fn prepare(&self, folder: &Path, order: Order<'_>) -> io::Result<()> {
         let made = ["seen", "stacks", "net"].into_iter().chain(self.checks.then_some(FINDINGS));
         let recorded = order.is_recorded.then_some([PCAP, TRACE]).into_iter().flatten();
-        fs::create_dir(folder)?;
-        made.chain(recorded).try_for_each(|name| fs::create_dir(folder.join(name)))?;
+        // Whoever could write into a network could have programs run what he likes.
+        let create = |path: &Path| DirBuilder::new().mode(0o700).create(path);
+        create(folder)?;
+        made.chain(recorded).try_for_each(|name| create(&folder.join(name)))?;
         order.script.map_or(Ok(()), |script| fs::write(folder.join(SCRIPT), script))
     }
 
@@ -185,7 +188,10 @@ impl Bench {
 
     /// What every thread waits for, as far as it can be told.
     fn note_stacks(&self, folder: &Path) {
-        let all: Vec<Process> = processes::of_run(folder);
+        // `softnic run` itself waits for the program, and that is all.
+        let ours = self.softnic.display().to_string();
+        let mut all: Vec<Process> = processes::of_run(folder);
+        all.retain(|process| !process.command.starts_with(&ours));
         let waits: Vec<Option<String>> = all.iter().map(|process| processes::waits_in(process.pid)).collect();
         ask_for_stacks(&all, &folder.join("stacks"));
         // Where the disk is full, there are none.

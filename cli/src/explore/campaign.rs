@@ -24,6 +24,8 @@ use super::stacks;
 const AGAIN: usize = 2;
 /// When the TEST always leaves processes, they are given so long.
 const LEAVING: Duration = Duration::from_millis(300);
+/// Before the place of a hang.
+const IN_PLACE: &str = ": it is in ";
 /// So many second faults wait at most for their turn.
 const MOST_FOLLOW_UPS: usize = 10_000;
 const TICK: Duration = Duration::from_millis(200);
@@ -114,6 +116,7 @@ impl Campaign<'_> {
                 if entry.outcome.fails() {
                     state.failed_alone.insert(entry.fault.clone());
                 }
+                state.kinds.extend(entry.kind.clone().zip(entry.failure));
             }
             state.entries.extend(journal.entries.values().cloned());
         }
@@ -159,7 +162,6 @@ impl Campaign<'_> {
                             self.bench.interrupted.store(true, Ordering::Relaxed);
                         }
                     }
-                    Err(_) if self.is_interrupted() && error.is_none() => {}
                     Err(_) => {}
                 }
                 progress.tick(|| self.progress(&state));
@@ -167,6 +169,11 @@ impl Campaign<'_> {
             progress.clear();
             error.map_or(Ok(()), Err)
         })?;
+        // Failures that could not be run again are kept as they are.
+        for job in std::mem::take(&mut state.again) {
+            let done = self.carry_out(job)?;
+            self.note(&mut state, done, progress)?;
+        }
         let not_run = self.plan.faults.len().saturating_sub(self.done_singles(&state));
         Ok(Finished { table: state.table, entries: state.entries, was_interrupted: self.is_interrupted(), not_run })
     }
@@ -285,7 +292,7 @@ impl Campaign<'_> {
         let (outcome, why) = judge(&self.lesson.baseline, sort, &facts, run.by);
         let place = fs::read_to_string(run.folder.0.join(STACKS)).ok().and_then(|text| stacks::place(&text));
         match (outcome, why, place) {
-            (Outcome::Hang, Some(why), Some(place)) => (outcome, Some(format!("{why}: it is in {place}"))),
+            (Outcome::Hang, Some(why), Some(place)) => (outcome, Some(format!("{why}{IN_PLACE}{place}"))),
             (_, why, _) => (outcome, why),
         }
     }
@@ -333,6 +340,7 @@ impl Campaign<'_> {
             ms: run.took.as_millis() as u64,
             failure: None,
             like: None,
+            kind: None,
             times: None,
             script: outcome.fails().then(|| self.script(&faults)),
         };
@@ -340,12 +348,13 @@ impl Campaign<'_> {
         if outcome.fails() {
             state.failures += 1;
             state.failed_alone.insert(entry.fault.clone());
-            match state.kinds.get(&kind(&faults, &entry)) {
+            let kind = kind(&faults, &entry);
+            match state.kinds.get(&kind) {
                 Some(number) => entry.like = Some(*number),
                 None => {
                     let number = state.results.number();
-                    state.kinds.insert(kind(&faults, &entry), number);
-                    entry.failure = Some(number);
+                    state.kinds.insert(kind.clone(), number);
+                    (entry.failure, entry.kind) = (Some(number), Some(kind));
                     progress.say(&format!("{}: {}: run again", entry.fault, outcome.name()));
                     state.again.push_back(Job::Again { faults, run, entry: entry.clone(), number });
                 }
@@ -384,10 +393,14 @@ impl State {
     }
 }
 
-/// Failures that are alike, so that one of them is looked at: the kind of fault, of thing, and how it failed.
+/// Failures that are alike, so that one of them is looked at: those that hang at one place; else by the kind of fault, of thing, and how it
+/// failed.
 fn kind(faults: &[Fault], entry: &Entry) -> String {
+    let why: String = entry.why.iter().flat_map(|why| why.chars()).filter(|c| !c.is_ascii_digit()).collect();
+    if entry.outcome == Outcome::Hang && why.contains(IN_PLACE) {
+        return entry.why.clone().unwrap_or_default();
+    }
     let fault = |fault: &Fault| format!("{} {} {:?}", fault.actor, fault.what.row(), fault.at.thing.kind());
     let faults: Vec<String> = faults.iter().map(fault).collect();
-    let why: String = entry.why.iter().flat_map(|why| why.chars()).filter(|c| !c.is_ascii_digit()).collect();
     format!("{} {why} {}", entry.outcome.name(), faults.join(" + "))
 }

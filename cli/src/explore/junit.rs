@@ -62,6 +62,7 @@ mod tests {
             ms: 1500,
             failure: Some(2),
             like: None,
+            kind: None,
             times: Some((3, 3)),
             script: Some("[[event]]\n".into()),
         };

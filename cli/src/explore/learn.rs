@@ -49,7 +49,7 @@ pub(super) fn learn_from(
         let order = Order { limit: first_limit, patience: Some(PATIENCE), is_recoverable: true, ..Order::default() };
         let Some(run) = bench.run(order)? else { return Ok(None) };
         if number == 1 {
-            check_first(&run, &name, first_limit, bench)?;
+            check_first(&run, &name, first_limit, budget.filter(|_| limit.is_none()), bench)?;
             check_budget(budget, run.took, count)?;
         }
         took.push(run.took);
@@ -102,10 +102,13 @@ fn tell(cast: &Cast, count: usize, progress: &mut Progress) {
     }
 }
 
-fn check_first(run: &Run, name: &str, limit: Duration, bench: &Bench) -> Result<(), String> {
+fn check_first(run: &Run, name: &str, limit: Duration, budget: Option<Duration>, bench: &Bench) -> Result<(), String> {
     let stderr = fs::read_to_string(run.folder.0.join(STDERR)).unwrap_or_default();
     let last = stderr.lines().rev().find(|line| !line.trim().is_empty()).map(plain);
     let Some(exit) = run.facts.exit else {
+        if budget == Some(limit) {
+            return Err(format!("--budget {} is too short: not one run without faults ends in it", about(limit)));
+        }
         return Err(format!("{name} does not end within {} without faults (--limit)", about(limit)));
     };
     // `softnic run` says itself what is wrong.

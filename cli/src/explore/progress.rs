@@ -57,6 +57,7 @@ impl Progress {
 /// A time as people say it.
 pub(super) fn about(time: Duration) -> String {
     match time.as_secs() {
+        0 if time.as_millis() < 100 => format!("{} ms", time.as_millis()),
         0..=9 => format!("{:.1} s", time.as_secs_f64()),
         s @ 10..=119 => format!("{s} s"),
         s @ 120..=7199 => format!("{} min", s / 60),
@@ -71,6 +72,7 @@ mod tests {
     #[test]
     fn times_are_said_as_exactly_as_matters() {
         let of = |ms| about(Duration::from_millis(ms));
+        assert_eq!(of(48), "48 ms");
         assert_eq!([of(312), of(17_800), of(300_000), of(9_000_000)], ["0.3 s", "17 s", "5 min", "2 h"]);
     }
 }

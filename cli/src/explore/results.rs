@@ -42,7 +42,7 @@ pub(super) struct Failure<'a> {
 impl Results {
     /// A new folder.
     pub(super) fn create(folder: &Path, settings: &Settings) -> Result<Results, String> {
-        fs::create_dir_all(folder).map_err(|e| cannot_write(folder, &e))?;
+        make(folder)?;
         let path = folder.join(JOURNAL);
         let mut journal = File::create_new(&path).map_err(|e| match e.kind() {
             io::ErrorKind::AlreadyExists => taken(folder),
@@ -59,8 +59,12 @@ impl Results {
                 None => Ok(()),
                 Some(_) => Err(taken(folder)),
             },
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(e) => Err(cannot_write(folder, &e)),
+            // Whether it can be made is known before anything runs; it is there when there is something for it.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                make(folder)?;
+                fs::remove_dir(folder).map_err(|e| format!("cannot write {}: {e}", folder.display()))
+            }
+            Err(e) => Err(format!("cannot write {}: {e}", folder.display())),
         }
     }
 
@@ -107,6 +111,10 @@ impl Results {
         self.next_failure += 1;
         self.next_failure - 1
     }
+}
+
+fn make(folder: &Path) -> Result<(), String> {
+    fs::create_dir_all(folder).map_err(|e| format!("cannot write {}: {e}", folder.display()))
 }
 
 fn taken(folder: &Path) -> String {
