@@ -88,6 +88,7 @@ pub(super) const EXCEPTIONS: &[(&str, &str)] = &[
     ("program.c", "stands for a program of the reader's"),
     ("softnic explore", "needs a C program: a test of the program runs it"),
     ("SOFTNIC_DEV=", "needs an installed program"),
+    ("SOFTNIC_CHECK=", "two terminals: the layer of verbs programs has it"),
     ("tcpdump", "needs an interface with traffic"),
     ("cx.pcap", "a capture that the reader takes"),
     ("first.pcap", "a capture of the command before it"),
