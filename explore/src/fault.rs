@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::hash::{Hash, Hasher};
 
-use softnic_fault_injector::calls::{Applied, AsyncEvent, CmEvent, TableKind, Verb, WcStatus};
+use softnic_fault_injector::calls::{Applied, AsyncEvent, CmEvent, TableKind, WcStatus};
 use softnic_wire::Opcode;
 
 use crate::actor::Cast;
@@ -424,7 +424,7 @@ mod tests {
     use super::*;
     use crate::actor::learn;
     use crate::thing::tests::{call, done, file, packet};
-    use softnic_fault_injector::calls::Side;
+    use softnic_fault_injector::calls::{Side, Verb};
 
     #[test]
     fn a_fault_is_named_and_its_script_names_the_thing() {
