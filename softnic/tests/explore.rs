@@ -251,7 +251,7 @@ fn a_full_disk_is_told_and_what_is_there_stays() {
          code=$?; tail -n +2 small/r/explore.jsonl | head -1; exit $code"
     );
     let mut command = Command::new("unshare");
-    command.args(["-rm", "sh", "-c", script]).current_dir(&place.0).env("TMPDIR", place.0.join("tmp"));
+    command.args(["-rm", "sh", "-c", &script]).current_dir(&place.0).env("TMPDIR", place.0.join("tmp"));
     let ran = match command.output() {
         Ok(output) if output.status.code() != Some(77) => Ran::of(output),
         _ => return left_out("no mount namespaces here"),
