@@ -34,7 +34,7 @@ use crate::run::{NOT_STARTED, writable};
 use bench::{Bench, JudgeBy, is_in_memory};
 use campaign::{Campaign, Finished};
 use learn::{Lesson, learn_from};
-use progress::{Progress, about};
+use progress::{Progress, about, counted};
 use results::{FAILURES, Results, word};
 
 /// Run a test of a verbs program once with each single fault that could befall it, and say what it does wrong
@@ -300,10 +300,7 @@ fn bench(args: &Args, settings: &Settings) -> Result<(Bench, usize), String> {
 /// What there is to do, and how much of it there is time for.
 fn tell_plan(lesson: &Lesson, plan: &Plan, args: &Args, left: Option<Duration>, jobs: usize, progress: &mut Progress) {
     let (all, classes, things) = (plan.faults.len(), plan.class_count, lesson.cast.things());
-    let processes = match lesson.cast.actors.len() {
-        1 => "1 process".into(),
-        n => format!("{n} processes"),
-    };
+    let processes = counted(lesson.cast.actors.len(), "process", "processes");
     progress.say(&format!(
         "{} runs without faults, {} each: {processes}, {things} things that faults can be for",
         args.baseline,
@@ -314,7 +311,12 @@ fn tell_plan(lesson: &Lesson, plan: &Plan, args: &Args, left: Option<Duration>, 
     let fit = left.map_or(all, |left| (((left.as_secs_f64() * jobs as f64) / each) as usize).min(all));
     let time = Duration::from_secs_f64(each * all as f64 / jobs as f64);
     progress.say(&match fit == all {
-        true => format!("{all} single faults in {classes} classes, about {}, {jobs} at a time", about(time)),
+        true => format!(
+            "{} in {}, about {}, {jobs} at a time",
+            counted(all, "single fault", "single faults"),
+            counted(classes, "class", "classes"),
+            about(time)
+        ),
         false => format!(
             "about {fit} of {all} single faults fit, {} classes of {classes}; all take about {} (--budget), {jobs} at a time",
             plan.classes_of_first(fit),
@@ -366,15 +368,10 @@ fn print(finished: &Finished, args: &Args, common: &Common, plan: &Plan) {
     let _ = match all {
         0 => writeln!(out, "\n{ended}no failures"),
         n => {
-            let (all, kinds) = (counted(n, "failure"), counted(in_order.len(), "kind"));
+            let (all, kinds) = (counted(n, "failure", "failures"), counted(in_order.len(), "kind", "kinds"));
             writeln!(out, "\n{ended}{all} of {kinds}; again: softnic explore --replay {}", args.out.display())
         }
     };
-}
-
-/// `1 failure`, `2 failures`.
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

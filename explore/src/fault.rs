@@ -205,6 +205,15 @@ impl Fault {
         self.what.is_sent_by_signal()
     }
 
+    /// How much longer a run takes because of it, in milliseconds: that is no hang.
+    pub fn takes_ms(&self) -> u32 {
+        match self.what {
+            What::Delay(ms) | What::Slow(ms) | What::Stop(ms) | What::Late(ms) | What::EventLate(ms) => ms,
+            What::Async { lasts, .. } => lasts,
+            _ => 0,
+        }
+    }
+
     /// Its name, the same in every run.
     pub fn name(&self, cast: &Cast) -> String {
         format!("{}: {}", cast.actors[self.actor].pattern, self)
@@ -445,6 +454,7 @@ iteration = 1
 ";
         assert_eq!(lost.script(&cast), expected);
         let corrupt = of(2, What::Corrupt).script(&cast);
+        assert_eq!((lost.takes_ms(), of(0, What::Stop(2000)).takes_ms()), (0, 2000));
         assert!(corrupt.contains("bit = 768\n"), "the ICRC of 100 bytes: {corrupt}");
         let killed = of(0, What::Kill);
         assert_eq!(killed.to_string(), "killed before post_send 1 of queue pair #1");

@@ -118,7 +118,7 @@ impl Bench {
         let mut ended: Option<Instant> = None;
         while exit.is_none() || !left.is_empty() {
             if self.interrupted.load(Ordering::Relaxed) {
-                processes::end(&folder.0);
+                processes::end(&folder.0, child.id());
                 let _ = child.wait();
                 return Ok(None);
             }
@@ -143,7 +143,7 @@ impl Bench {
         if exit.is_none() || (!left.is_empty() && order.patience.is_none()) {
             self.note_stacks(&folder.0);
         }
-        processes::end(&folder.0);
+        processes::end(&folder.0, child.id());
         let status = child.wait().map_err(|e| format!("cannot wait for the TEST: {e}"))?;
         let exit = exit.map(|_| status.code().unwrap_or(-1));
         self.look(folder, order, exit, left.len(), took).map(Some)

@@ -231,6 +231,11 @@ impl Campaign<'_> {
         }
     }
 
+    /// The time of a run, and that which the faults take.
+    fn limit(&self, faults: &[Fault]) -> Duration {
+        self.lesson.limit + Duration::from_millis(faults.iter().map(|fault| u64::from(fault.takes_ms())).sum())
+    }
+
     fn once(&self, faults: &[Fault], is_recorded: bool) -> Result<Option<Run>, String> {
         let (name, script) = (self.name(faults), self.script(faults));
         self.bench.run(Order {
@@ -238,7 +243,7 @@ impl Campaign<'_> {
             fault: &name,
             is_recoverable: Sort::of(faults).is_recoverable,
             is_recorded,
-            limit: self.lesson.limit,
+            limit: self.limit(faults),
             patience: self.lesson.leaves.then_some(LEAVING),
         })
     }
@@ -264,7 +269,7 @@ impl Campaign<'_> {
             sort: Sort::of(faults),
             settings: self.settings,
             baseline: &self.lesson.baseline,
-            limit_ms: self.lesson.limit.as_millis() as u64,
+            limit_ms: self.limit(faults).as_millis() as u64,
             may_leave: self.lesson.leaves,
         };
         let folder = self.failures.join(number.to_string());

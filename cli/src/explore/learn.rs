@@ -11,7 +11,7 @@ use softnic_explore::record::File;
 use softnic_explore::thing::Thing;
 
 use super::bench::{Bench, JudgeBy, Order, Run, STDERR};
-use super::progress::{Progress, about};
+use super::progress::{Progress, about, counted};
 use crate::plain::plain;
 
 /// Processes that end by themselves may take so long when the TEST has.
@@ -62,7 +62,8 @@ pub(super) fn learn_from(
     if left > 0 {
         let most = runs.iter().map(|run| run.facts.left).max().unwrap_or(0);
         progress.say(&format!(
-            "{name} leaves {most} processes running in {left} of {count} runs, also without faults: they are killed"
+            "{name} leaves {} running in {left} of {count} runs, also without faults: they are killed",
+            counted(most, "process", "processes")
         ));
     }
     let files: Vec<Vec<File>> = runs.iter_mut().map(|run| std::mem::take(&mut run.files)).collect();

@@ -14,6 +14,9 @@ use crate::plain::plain;
 /// How long threads may take to write their stacks.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// So often it is looked whether the launcher ends by itself.
+const ROUNDS_OF_LAUNCHER: usize = 100;
+
 /// A process of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Process {
@@ -39,13 +42,16 @@ pub(super) fn of_run(folder: &Path) -> Vec<Process> {
     of_run.map(|pid| Process { pid, command: command(pid) }).collect()
 }
 
-/// Ends all of them.
-pub(super) fn end(folder: &Path) {
+/// Ends all of them; the launcher of the rest at last, unless it ends by itself then, and cleans up.
+pub(super) fn end(folder: &Path, launcher: u32) {
     // One that forks meanwhile is found in the next round.
-    for _ in 0..100 {
-        let all = of_run(folder);
+    for round in 0..200 {
+        let mut all = of_run(folder);
         if all.is_empty() {
             return;
+        }
+        if round < ROUNDS_OF_LAUNCHER {
+            all.retain(|process| process.pid != launcher);
         }
         for process in all {
             let _ = kill(Pid::from_raw(process.pid as i32), Signal::SIGKILL);
@@ -111,7 +117,7 @@ mod tests {
         assert!(sleeps, "{:?}", of_run(&folder));
         assert_eq!(of_run(&folder.join("seen")), [], "another folder");
         assert!(!catches(child.id(), stack_signal()));
-        end(&folder);
+        end(&folder, 0);
         child.wait().unwrap();
         assert_eq!(of_run(&folder), []);
     }

@@ -65,6 +65,11 @@ pub(super) fn about(time: Duration) -> String {
     }
 }
 
+/// `1 class`, `2 classes`.
+pub(super) fn counted(count: usize, one: &str, more: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { more })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -56,9 +56,13 @@ const OURS: [&str; 3] = ["libibverbs.so", "librdmacm.so", "libsoftnic"];
 /// The innermost call of the program itself in the text of stacks: where it hangs, in a line.
 pub(super) fn place(text: &str) -> Option<String> {
     let mut inside = text.lines().skip_while(|line| !line.starts_with("  thread "));
+    // Sources of the C library are told from where it was built: `(./time/../sysdeps/…`.
+    let is_of_c_library = |line: &str| {
+        ["libc.so", "ld-linux", "[vdso]"].iter().any(|name| line.contains(name))
+            || line.contains(" (./") && (line.contains("/../") || line.contains("/./"))
+    };
     let own = |line: &&str| {
-        let library = ["libsoftnic", "libibverbs", "libc.so", "libc-", "/nptl/", "sysdeps", "ld-linux", "[vdso]"];
-        line.starts_with("    ") && !library.iter().any(|name| line.contains(name))
+        line.starts_with("    ") && !is_of_c_library(line) && !OURS.iter().any(|name| line.contains(name))
     };
     inside.find(own).map(|line| line.trim().to_owned())
 }
@@ -92,5 +96,7 @@ process 18: sh -c x
 ";
         assert_eq!(text, expected);
         assert_eq!(place(&text).as_deref(), Some("wait_for_it (/x/prog+0x20)"));
+        let inside = "  thread 7 x\n    usleep (./posix/../sysdeps/posix/usleep.c:31)\n    waitpid (./posix/./posix/waitpid.c:38)\n    main (x.c:3)\n";
+        assert_eq!(place(inside).as_deref(), Some("main (x.c:3)"));
     }
 }
