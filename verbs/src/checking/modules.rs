@@ -25,10 +25,11 @@ extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_v
     // SAFETY: the loader has so many headers there.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
-    let range = loaded.fold(u64::MAX..0, |range, header| {
+    let (from, to) = loaded.fold((u64::MAX, 0), |(least, most): (u64, u64), header| {
         let from = info.dlpi_addr.wrapping_add(header.p_vaddr);
-        range.start.min(from)..range.end.max(from.wrapping_add(header.p_memsz))
+        (least.min(from), most.max(from.wrapping_add(header.p_memsz)))
     });
+    let range = from..to;
     if !range.contains(&search.address) {
         return 0;
     }
