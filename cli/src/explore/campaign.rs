@@ -59,7 +59,7 @@ pub(super) struct Finished {
 /// Work for a thread.
 enum Job {
     First(Vec<Fault>),
-    Again { faults: Vec<Fault>, run: Box<Run>, entry: Entry, number: usize },
+    Again { faults: Vec<Fault>, run: Box<Run>, entry: Box<Entry>, number: usize },
 }
 
 /// What a thread has done.
@@ -152,17 +152,14 @@ impl Campaign<'_> {
                 if under_way == 0 {
                     break;
                 }
-                match done_queue.recv_timeout(TICK) {
-                    Ok(result) => {
-                        under_way -= 1;
-                        let noted = result.and_then(|done| self.note(&mut state, done, progress));
-                        if let Err(e) = noted {
-                            error.get_or_insert(e);
-                            // What is under way is for nothing.
-                            self.bench.interrupted.store(true, Ordering::Relaxed);
-                        }
+                if let Ok(result) = done_queue.recv_timeout(TICK) {
+                    under_way -= 1;
+                    let noted = result.and_then(|done| self.note(&mut state, done, progress));
+                    if let Err(e) = noted {
+                        error.get_or_insert(e);
+                        // What is under way is for nothing.
+                        self.bench.interrupted.store(true, Ordering::Relaxed);
                     }
-                    Err(_) => {}
                 }
                 progress.tick(|| self.progress(&state));
             }
@@ -230,7 +227,7 @@ impl Campaign<'_> {
                 let run = self.once(&faults, false)?;
                 Ok(Done::First(faults, run.map(Box::new)))
             }
-            Job::Again { faults, run, entry, number } => self.again(&faults, *run, entry, number),
+            Job::Again { faults, run, entry, number } => self.again(&faults, *run, *entry, number),
         }
     }
 
@@ -361,7 +358,7 @@ impl Campaign<'_> {
                     state.kinds.insert(kind.clone(), number);
                     (entry.failure, entry.kind) = (Some(number), Some(kind));
                     progress.say(&format!("{}: {}: run again", entry.fault, outcome.name()));
-                    state.again.push_back(Job::Again { faults, run, entry: entry.clone(), number });
+                    state.again.push_back(Job::Again { faults, run, entry: Box::new(entry.clone()), number });
                 }
             }
         } else if self.pairs && faults.len() == 1 && outcome != Outcome::NotMet {
