@@ -78,7 +78,7 @@ pub enum Seen {
         destination: u32,
         /// Its opcode.
         opcode: u8,
-        /// Its PSN, counted from the first one for this destination.
+        /// Its PSN, counted from the first one for this destination, of requests or of answers as it is one.
         psn: u32,
         /// The how-manieth time that it is sent; 65,535 is that or more.
         iteration: u16,

@@ -60,7 +60,8 @@ pub enum QpnMatch {
 pub enum PsnMatch {
     /// This one.
     Exactly(Psn),
-    /// So many behind the first one that was seen for the packet's destination queue pair in this direction; wraps.
+    /// So many behind the first one that was seen for the packet's destination queue pair in this direction, of requests or of answers as the
+    /// packet is; wraps.
     AfterFirst(u32),
 }
 

@@ -65,12 +65,12 @@ impl Drop for TooMuch {
 }
 
 /// An event that drops packet `k` of flow `flow`, both counted from 0, when it is sent for the `iteration`th time; in the direction of
-/// the data. The first destination on the wire is that of the negotiation.
+/// the data. The negotiation is no destination that counts.
 fn drop_packet(op: Op, packets: u64, flow: u64, k: u64, iteration: u32) -> String {
     let psn = flow * packets + k;
     let direction = if op == Op::Read { "ba" } else { "ab" };
     format!(
-        r##"{{ action = "drop", direction = "{direction}", qpn = "#2", psn = "+{psn}", iteration = {iteration} }}"##
+        r##"{{ action = "drop", direction = "{direction}", qpn = "#1", psn = "+{psn}", iteration = {iteration} }}"##
     )
 }
 

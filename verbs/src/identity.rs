@@ -21,10 +21,24 @@ pub(crate) fn name() -> &'static ProcessName {
     static NAME: PerProcess<OnceLock<ProcessName>> = PerProcess::new();
     fork::watch();
     NAME.get().get_or_init(|| {
-        let label = label(std::env::args_os().map(|argument| argument.as_bytes().to_vec()));
+        let label = label(arguments().into_iter());
         let ordinal = files().map_or(1, |folder| ordinal(&folder, &label));
         ProcessName { label, ordinal }
     })
+}
+
+/// The command line as the process was started with it: getopt(3) sorts the list that the program has.
+fn arguments() -> Vec<Vec<u8>> {
+    match std::fs::read("/proc/self/cmdline") {
+        Ok(all) if !all.is_empty() => split(&all),
+        _ => std::env::args_os().map(|argument| argument.as_bytes().to_vec()).collect(),
+    }
+}
+
+/// Words that end with zeros.
+fn split(all: &[u8]) -> Vec<Vec<u8>> {
+    let all = all.strip_suffix(b"\0").unwrap_or(all);
+    all.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
 }
 
 /// The name of the program without its folder, and its arguments, with a space between; on one line.
@@ -65,6 +79,8 @@ mod tests {
     fn a_label_is_the_command_line_without_the_folder_of_the_program() {
         let of = |words: &[&str]| label(words.iter().map(|word| word.as_bytes().to_vec()));
         assert_eq!(of(&["/usr/bin/ib_write_bw", "-d", "/dev/x"]), "ib_write_bw -d /dev/x");
+        assert_eq!(label(split(b"/bin/a\0\0-x\0").into_iter()), "a  -x");
+        assert_eq!(arguments(), std::env::args_os().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>());
         assert_eq!((of(&["sh", "-c", "a\nb"]), of(&["./a"]), of(&[])), ("sh -c a b".into(), "a".into(), String::new()));
         let long = of(&["é".repeat(LONGEST_LABEL).as_str()]);
         assert_eq!(long.len(), LONGEST_LABEL, "it is even");

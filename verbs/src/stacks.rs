@@ -257,8 +257,11 @@ extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_v
 /// The program itself has no name there.
 fn module(line: &mut Line<'_>, name: *const libc::c_char, offset: u64) -> fmt::Result {
     line.bytes(b",\"module\":")?;
-    // SAFETY: NULL, or a string that stays as long as the module.
-    let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }).unwrap_or_default();
+    let name = match name.is_null() {
+        true => c"",
+        // SAFETY: a string that stays as long as the module.
+        false => unsafe { CStr::from_ptr(name) },
+    };
     if name.is_empty() {
         let mut own = [0u8; 1024];
         // SAFETY: there is room for so many bytes.

@@ -147,6 +147,17 @@ mod tests {
     }
 
     #[test]
+    fn requests_and_answers_for_one_queue_pair_are_counted_apart() {
+        const ACK: u8 = 0x11;
+        let packets = [(ACK, 5, 900), (MIDDLE, 5, 40), (0x81, 5, 0), (LAST, 5, 41), (ACK, 5, 901), (MIDDLE, 5, 42)];
+        let drop = |keys: &str| dropped(&format!("[[event]]\naction = \"drop\"\n{keys}"), &packets);
+        assert_eq!(drop("psn = \"+1\"\nopcode = 0x11"), [4]);
+        assert_eq!(drop("psn = \"+1\"\nopcode = 8"), [3], "whatever came first");
+        assert_eq!(drop("psn = \"+1\""), [3, 4]);
+        assert_eq!((drop("psn = \"+2\""), drop("psn = \"+0\"\nopcode = 0x81")), (vec![5], vec![2]));
+    }
+
+    #[test]
     fn management_is_no_counted_destination() {
         let packets = [(MIDDLE, 5, 40), (0x64, 1, 7), (MIDDLE, 6, 90), (0x64, 1, 8), (MIDDLE, 7, 3)];
         let drop = |keys: &str| dropped(&format!("[[event]]\naction = \"drop\"\n{keys}"), &packets);

@@ -34,23 +34,46 @@ impl Numbers {
     }
 }
 
-/// Destination queue pairs in the order seen: their place, from 1, and their first PSN. QP1 has no place: management comes before a
-/// connection or does not, by how programs meet, and must not move the others.
+/// Destination queue pairs in the order seen. QP1 has no place: management comes before a connection or does not, by how programs meet, and
+/// must not move the others.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Destinations(Table<Qpn, (u32, Psn)>);
+pub(super) struct Destinations(Table<Qpn, Destination>);
+
+/// A destination queue pair.
+#[derive(Debug, Clone, Copy)]
+struct Destination {
+    /// From 1.
+    place: u32,
+    /// The first PSNs of requests, of answers, and of all else. A queue pair's requests and its answers have PSNs of two sequences, which
+    /// have nothing to do with each other: programs draw where each begins.
+    firsts: [Option<Psn>; 3],
+}
+
+/// Which of a destination's first PSNs a packet counts from.
+fn sequence_of(opcode: Opcode) -> usize {
+    match () {
+        () if opcode.is_request() => 0,
+        () if opcode.is_response() => 1,
+        () => 2,
+    }
+}
 
 impl Destinations {
-    /// The place and the first PSN of a packet's destination.
+    /// The place of a packet's destination, and the PSN that the packet is counted from.
     pub(super) fn see(&mut self, packet: Numbers) -> Option<(u32, Psn)> {
         let Numbers { opcode, qpn, psn } = packet;
-        let place = self.0.len() as u32 + 1 - u32::from(self.0.contains_key(&Qpn::GSI));
-        let next = (if qpn == Qpn::GSI { 0 } else { place }, psn);
         // What a Repair Header stands in has the PSN of a block, or none: no count of packets begins with it.
-        if opcode != Opcode::LOWAR && self.0.len() < MAX_QPS {
-            Some(*self.0.entry(qpn).or_insert(next))
-        } else {
-            self.0.get(&qpn).copied()
+        if opcode == Opcode::LOWAR {
+            let Destination { place, firsts: [requests, answers, _] } = self.0.get(&qpn)?;
+            return Some((*place, requests.or(*answers)?));
         }
+        let place = self.0.len() as u32 + 1 - u32::from(self.0.contains_key(&Qpn::GSI));
+        let next = Destination { place: if qpn == Qpn::GSI { 0 } else { place }, firsts: [None; 3] };
+        let destination = match self.0.len() < MAX_QPS {
+            true => self.0.entry(qpn).or_insert(next),
+            false => self.0.get_mut(&qpn)?,
+        };
+        Some((destination.place, *destination.firsts[sequence_of(opcode)].get_or_insert(psn)))
     }
 
     #[cfg(test)]
@@ -97,7 +120,7 @@ pub struct PacketName {
     pub destination: u32,
     /// Its opcode.
     pub opcode: Opcode,
-    /// How far it is behind the first PSN for this destination: `psn = "+2"`.
+    /// How far it is behind the first PSN for this destination, of requests or of answers: `psn = "+2"`.
     pub psn: u32,
     /// The how-manieth time that it passes, from 1.
     pub iteration: u32,

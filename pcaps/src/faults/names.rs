@@ -133,8 +133,8 @@ struct Named {
 /// What the matcher of one direction has counted: as that of the fault injector does.
 #[derive(Debug, Default)]
 struct Matcher {
-    /// Destinations: their place from 1, and their first PSN.
-    seen: HashMap<Qpn, (u32, Psn)>,
+    /// Destinations: their place from 1, and their first PSNs of requests, of answers, and of all else.
+    seen: HashMap<Qpn, (u32, [Option<Psn>; 3])>,
     passes: HashMap<(Qpn, Psn, Option<Opcode>), u32>,
     kinds: HashMap<(Qpn, Opcode), u32>,
 }
@@ -146,9 +146,17 @@ impl Matcher {
         if is_counted && !self.seen.contains_key(&dest_qp) {
             let managed = self.seen.contains_key(&Qpn::GSI);
             let place = self.seen.len() as u32 + 1 - u32::from(managed);
-            self.seen.insert(dest_qp, (if dest_qp == Qpn::GSI { 0 } else { place }, p.psn));
+            self.seen.insert(dest_qp, (if dest_qp == Qpn::GSI { 0 } else { place }, [None; 3]));
         }
-        let known = self.seen.get(&dest_qp);
+        let known = self.seen.get_mut(&dest_qp).and_then(|(place, firsts)| {
+            let first = match p.opcode {
+                Some(opcode) if opcode.is_request() => Some(*firsts[0].get_or_insert(p.psn)),
+                Some(opcode) if opcode.is_response() => Some(*firsts[1].get_or_insert(p.psn)),
+                None | Some(Opcode::LOWAR) => firsts[0].or(firsts[1]),
+                Some(_) => Some(*firsts[2].get_or_insert(p.psn)),
+            };
+            first.map(|first| (*place, first))
+        });
         let iteration = self.passes.entry((dest_qp, p.psn, p.opcode)).or_default();
         *iteration += 1;
         let iteration = *iteration;

@@ -25,7 +25,7 @@ extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_v
     // SAFETY: the loader has so many headers there.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
-    let range = loaded.fold(u64::MAX..0, |range, header| {
+    let range = loaded.fold(Range { start: u64::MAX, end: 0 }, |range, header| {
         let from = info.dlpi_addr.wrapping_add(header.p_vaddr);
         range.start.min(from)..range.end.max(from.wrapping_add(header.p_memsz))
     });
