@@ -112,5 +112,7 @@ fn id_of<T>(object: *const T) -> ObjectId {
 
 /// The state that a queue pair has now.
 fn state_of(qp: &Qp) -> Option<QpState> {
+    // In the child of a fork a thread of the parent's may hold the lock for ever.
+    qp.ours.made_in.check().ok()?;
     QpState::from_number(state_code(qp.ours.qp.state()))
 }
