@@ -3,6 +3,7 @@
 //! Groups in one process: ranks on two NICs of the runtime with a wire in memory between them. Ranks on one NIC reach each other
 //! by its loopback, the others by the wire. One thread looks after all ranks, so this is for what is right, and not for how fast.
 
+mod error;
 mod meeting;
 mod process;
 mod verbs;
@@ -17,15 +18,16 @@ use softnic_transports::qp::Caps;
 use softnic_transports::{Counters, Transport};
 use softnic_wire::Instant;
 
-use crate::call::{Call, CallError};
+use crate::call::Call;
 use crate::endpoint::{Endpoint, EndpointConfig, VerbsFabric};
-use crate::fabric::Refused;
-use crate::member::{Member, MemberError, MemberSettings, Outcome, Progress};
+use crate::member::{Member, MemberSettings, Outcome, Progress};
 use crate::plan::Exchanges;
 use crate::report::Report;
 use crate::run::{Options, Ranks, drive};
 use crate::uc::is_bounded;
 
+pub use error::DeviceError;
+use error::refused;
 pub use meeting::{DEFAULT_PORT, Peer, parse_peers};
 pub use process::{Process, run_rank};
 use verbs::DeviceVerbs;
@@ -34,35 +36,6 @@ use verbs::DeviceVerbs;
 const AGREEMENT: Duration = Duration::from_secs(10);
 /// Between two looks at a queue of completions that is empty.
 const NAP: Duration = Duration::from_micros(20);
-
-/// What keeps a group from its work.
-#[derive(Debug, thiserror::Error)]
-pub enum DeviceError {
-    /// A rank says so.
-    #[error("rank {rank}: {why}")]
-    Member {
-        /// Which.
-        rank: usize,
-        /// What.
-        why: MemberError,
-    },
-    /// The group cannot make the call.
-    #[error(transparent)]
-    Call(#[from] CallError),
-    /// The NICs refused something.
-    #[error("{0}")]
-    Refused(String),
-}
-
-impl From<Refused> for DeviceError {
-    fn from(refused: Refused) -> DeviceError {
-        DeviceError::Refused(refused.0)
-    }
-}
-
-fn refused(why: impl std::fmt::Display) -> DeviceError {
-    DeviceError::Refused(why.to_string())
-}
 
 /// A group of ranks on two NICs.
 struct Group {

@@ -11,9 +11,10 @@ use softnic_transports::qp::Caps;
 use softnic_transports::{Counters, Transport};
 use softnic_wire::Instant;
 
+use super::error::{DeviceError, refused};
 use super::meeting::{Ends, Line, Meeting, Peer};
 use super::verbs::DeviceVerbs;
-use super::{AGREEMENT, DeviceError, NAP, refused};
+use super::{AGREEMENT, NAP};
 use crate::call::Call;
 use crate::endpoint::{Endpoint, EndpointConfig, VerbsFabric};
 use crate::member::{Member, MemberSettings, Outcome, Progress};

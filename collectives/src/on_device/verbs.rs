@@ -11,7 +11,7 @@ use softnic_transports::qp::Caps;
 use softnic_transports::{BestEffort, Completion, PostError, RecvWr, SendWr, Transport};
 use softnic_wire::Instant;
 
-use super::{DeviceError, refused};
+use super::error::{DeviceError, refused};
 use crate::endpoint::{Memory, Verbs};
 use crate::fabric::Refused;
 use crate::run::Options;
