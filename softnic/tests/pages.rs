@@ -92,7 +92,7 @@ fn bash_completes_commands_and_options() {
         );
         stdout(Command::new("bash").args(["--norc", "-c", &ask]))
     };
-    assert_eq!(offers(&["softnic", "exp"]).trim(), "experiment");
+    assert_eq!(offers(&["softnic", "expe"]).trim(), "experiment");
     assert_eq!(offers(&["softnic", "sim", "--topo"]).trim(), "--topology");
     assert!(offers(&["softnic", "perf", "write"]).contains("write_bw"));
 }

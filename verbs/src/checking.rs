@@ -3,6 +3,7 @@
 //! Each process has a model of its own, and a file of its own where the variable names a folder. Calls come from `boundary/observe.rs`; nothing
 //! here runs where the variable is not set.
 
+mod domains;
 mod findings_file;
 mod memory;
 mod modules;

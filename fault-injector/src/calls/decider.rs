@@ -358,7 +358,10 @@ mod tests {
         let kill = "[[call]]\nverb = \"reg_mr\"\naction = \"kill\"\n";
         let event = "[[async]]\nevent = \"PORT_ERR\"\nverb = \"reg_mr\"\n[[cm]]\nevent = \"ADDR_CHANGE\"\nat = \"1s\"";
         let mut rules = scripted(&format!("{kill}nth = 2\n{kill}nth = 1\n{event}"));
-        rules.happens(Verb::RegMr);
+        // What a rule is for was there.
+        for (place, _) in rules.happens(Verb::RegMr) {
+            rules.happened(place);
+        }
         struck(&mut rules, Verb::RegMr, 1);
         rules.happened(1);
         let told: Vec<_> = rules.take_applied().map(|applied| (applied.kind, applied.number)).collect();

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use softnic_check::{
-    Access, Capacity, Change, CompletionQueue, Mask, Model, NicId, ObjectId, ObjectKind, Place, QpState, QpType,
-    QueuePair, Region,
+    Access, Capacity, Change, CompletionQueue, Mask, Model, ObjectId, ObjectKind, Place, QpState, QpType, QueuePair,
+    Region,
 };
 use softnic_runtime::api::{QpKind, spawn_own};
 
+use super::domains::domain_of;
 use super::{id_of, state_of, tell, tell_of};
 use crate::abi::*;
 use crate::objects::completion_queue::Cq;
-use crate::objects::domain::Pd;
 use crate::objects::event_queue::{
     IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_CQ_ERR, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_GID_CHANGE, IBV_EVENT_SM_CHANGE,
     IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED,
@@ -64,12 +64,6 @@ pub(crate) fn goes<T>(kind: ObjectKind, object: *const T) {
 fn state_by_id(id: ObjectId) -> Option<QpState> {
     let pointer: *mut Qp = std::ptr::with_exposed_provenance_mut(id.0 as usize);
     Pointer::<Qp>::new(pointer).get().ok().and_then(state_of)
-}
-
-/// The NIC of a protection domain, and the domain that its objects are of.
-pub(super) fn domain_of(pd: *mut ibv_pd) -> Option<(NicId, ObjectId)> {
-    let pd = Pointer::<Pd>::new(pd).get().ok()?;
-    Some((NicId((&raw const *pd.context().nic()).addr() as u64), id_of(pd.below())))
 }
 
 fn access_of(flags: c_uint) -> Access {

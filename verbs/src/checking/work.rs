@@ -7,6 +7,7 @@ use softnic_check::{
 };
 use softnic_runtime::api::{self, MAX_SGE};
 
+use super::domains::domain_of;
 use super::memory::{Done, Posted};
 use super::{id_of, is_wanted, state_of, tell, tell_of};
 use crate::abi::*;
@@ -263,7 +264,7 @@ fn refused_receives(to: ReceiveQueue, list: *const ibv_recv_wr, bad: *const ibv_
 
 /// `ibv_post_srq_recv`, before.
 pub(crate) fn posting_srq_recv(srq: &Srq, list: *const ibv_recv_wr) {
-    let domain = super::objects::domain_of(srq.pd().as_c());
+    let domain = domain_of(srq.pd().as_c());
     posting_receives(ReceiveQueue::Shared(id_of::<Srq>(srq)), domain, list);
 }
 
