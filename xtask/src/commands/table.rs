@@ -155,9 +155,9 @@ pub(super) const FILES: &[(&str, Content)] = &[
     ("lost-response.toml", Content::Text(LOST_RESPONSE)),
     ("softnic.key", Content::Text("any thirty-two bytes of a secret")),
     ("drop-third.toml", Content::Text("[[event]]\naction = \"drop\"\nnth = 3\n")),
-    ("third-twice.toml", Content::Document("docs/faults.md", 2)),
-    ("answer.toml", Content::Document("docs/faults.md", 3)),
-    ("mixed.toml", Content::Document("docs/faults.md", 4)),
+    ("third-twice.toml", Content::Document("docs/faults.md", 4)),
+    ("answer.toml", Content::Document("docs/faults.md", 5)),
+    ("mixed.toml", Content::Document("docs/faults.md", 6)),
     ("network.toml", Content::Text("kind = \"leaf-spine\"\nleaves = 2\nspines = 2\nhosts = 4\n")),
 ];
 
