@@ -12,12 +12,14 @@ pub struct Tool {
 }
 
 /// What the tests call.
-const TOOLS: [Tool; 4] = [
+const TOOLS: [Tool; 5] = [
     Tool { program: "tshark", package: "tshark" },
     Tool { program: "ip", package: "iproute2" },
     // The library itself lies in a folder of the machine's architecture.
     Tool { program: "/usr/share/doc/libisal2/copyright", package: "libisal2" },
     Tool { program: "redis-server", package: "redis-server" },
+    // C programs that `softnic explore` is tried on.
+    Tool { program: "/usr/include/infiniband/verbs.h", package: "libibverbs-dev" },
 ];
 /// What the tests of `softnic report` call.
 pub const BROWSER: [Tool; 1] = [Tool { program: "chromium", package: "chromium" }];
@@ -25,6 +27,12 @@ pub const BROWSER: [Tool; 1] = [Tool { program: "chromium", package: "chromium" 
 pub const DPDK: [Tool; 2] = [
     Tool { program: "/usr/include/dpdk/rte_ethdev.h", package: "libdpdk-dev" },
     Tool { program: "pkg-config", package: "pkg-config" },
+];
+/// What its tests on veth pairs call.
+pub const DPDK_TESTS: [Tool; 3] = [
+    Tool { program: "ethtool", package: "ethtool" },
+    Tool { program: "sysctl", package: "procps" },
+    Tool { program: "ping", package: "iputils-ping" },
 ];
 /// DPDK's own program to send and receive frames.
 pub const TESTPMD: [Tool; 1] = [Tool { program: "/usr/bin/dpdk-testpmd", package: "dpdk-dev" }];

@@ -27,7 +27,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Install with apt what the tests use beyond Rust: tshark, ip, ISA-L and redis
+    /// Install with apt what the tests use beyond Rust: tshark, ip, ISA-L, redis and the headers of libibverbs
     Setup,
     /// Run every layer of tests and end with a table of them
     ///

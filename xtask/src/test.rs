@@ -103,7 +103,7 @@ fn reports() -> Outcome {
 
 /// The feature has all of it built once more from the runtime on, so it is one test, of processes.
 fn with_dpdk() -> Outcome {
-    match setup::install(&setup::DPDK) {
+    match setup::install(&setup::DPDK).and_then(|_| setup::install(&setup::DPDK_TESTS)) {
         Ok(done) => println!("{done}"),
         Err(why) => return Outcome::LeftOut(why),
     }
