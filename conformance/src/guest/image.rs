@@ -4,6 +4,7 @@ use std::env;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::apt::{self, Apt};
@@ -80,6 +81,9 @@ impl Image {
         recipe.hash(&mut key);
         (SKIPPED_PACKAGES, SKIPPED_FILES, KEPT_FILES, SKIPPED_PYTHON, INIT, VERSION).hash(&mut key);
         let image = Image { folder: cache.join(format!("guest-{:016x}", key.finish())) };
+        // Layers of tests run side by side, and a build has a folder for each process: whoever comes second takes what the first has made.
+        static BUILDING: Mutex<()> = Mutex::new(());
+        let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
         if image.folder.is_dir() {
             image.mark_as_used();
             return Ok(image);
