@@ -16,9 +16,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-pub(crate) use objects::*;
+pub(crate) use objects::{
+    acknowledged_cq_events, acknowledging_async_event, acknowledging_cm_event, created_cq, created_qp, created_qp_of,
+    created_srq, created_srq_of, destroyed_srq, destroying_qp, destroying_qp_of, destroying_srq, destroying_srq_of,
+    goes, going, got_async_event, got_cm_event, got_cq_event, made, modified_qp, registered, reregistered, resized_cq,
+    went,
+};
 use softnic_check::{Model, ObjectId, Place, QpState};
-pub(crate) use work::*;
+pub(crate) use work::{
+    binding_mw, polled, posted_built, posted_recv, posted_send, posted_srq_recv, posting_built, posting_recv,
+    posting_send, posting_srq_recv,
+};
 
 use crate::codes::state_code;
 use crate::environment::checks;
