@@ -90,6 +90,7 @@ fn check(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let name = Path::new(&args.program[0]).display().to_string();
     // Findings are told with the reports, so that one that cannot be written hides none.
     let counts = found.counts();
+    let no_verbs = used_verbs == Some(false);
     match common.json {
         true => {
             let all = json!({
@@ -101,13 +102,15 @@ fn check(args: &Args, common: &Common) -> Result<ExitCode, String> {
             let _ = writeln!(io::stdout(), "{all}");
         }
         false => {
-            let _ = io::stderr().write_all(text::of(&found, suppressed).as_bytes());
+            // Where nothing was checked, that nothing was found says nothing.
+            if !no_verbs {
+                let _ = io::stderr().write_all(text::of(&found, suppressed).as_bytes());
+            }
             for line in suppressions.unused() {
                 say!("softnic: no finding was for the suppression {line}");
             }
         }
     }
-    let no_verbs = used_verbs == Some(false);
     if no_verbs {
         say!(
             "softnic: {name} ended ({program}) and never asked softnic's libibverbs for a device: nothing was checked (it used no verbs, or \
