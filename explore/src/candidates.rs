@@ -156,7 +156,7 @@ impl Candidates {
                 });
                 out.extend(self.moments.get(&place).into_iter().flatten());
                 if self.ends.binary_search(&place).is_ok() {
-                    out.extend([What::Kill, What::Stop(STOP_MS)]);
+                    out.extend([What::Kill, What::Stop(STOP_MS), What::Restart]);
                 }
             }
         }

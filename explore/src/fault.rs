@@ -86,6 +86,8 @@ pub enum What {
     Slow(u32),
     /// The process is killed before it.
     Kill,
+    /// The process begins anew before it.
+    Restart,
     /// The process stands still before it, for so long.
     Stop(u32),
     /// This event comes instead of what a call asked for; of REJECTED with this reason.
@@ -131,7 +133,7 @@ impl What {
             What::Slow(_) | What::Stop(_) | What::Late(_) | What::Behind(_) | What::EventLate(_) => true,
             What::Async { event: AsyncEvent::PortErr, lasts, .. } => (1..=MENDED_MS).contains(&lasts),
             What::Async { event: AsyncEvent::SrqLimitReached, .. } => true,
-            What::Errno(_) | What::Kill | What::Instead(..) | What::Status(_) | What::Overrun => false,
+            What::Errno(_) | What::Kill | What::Restart | What::Instead(..) | What::Status(_) | What::Overrun => false,
             What::Async { .. } | What::CmHappens(_) => false,
         }
     }
@@ -148,7 +150,7 @@ impl What {
             What::Async { event: AsyncEvent::PortErr, .. } => Family::Down,
             What::Errno(_) | What::Slow(_) if is_cm => Family::Cm,
             What::Instead(..) | What::EventLate(_) | What::CmHappens(_) => Family::Cm,
-            What::Kill | What::Stop(_) => Family::Kill,
+            What::Kill | What::Restart | What::Stop(_) => Family::Kill,
             _ => Family::Verbs,
         }
     }
@@ -164,6 +166,7 @@ impl What {
             What::Errno(_) => "errno",
             What::Slow(_) => "slow call",
             What::Kill => "kill",
+            What::Restart => "restart",
             What::Stop(_) => "stop",
             What::Instead(..) => "refusal",
             What::Status(_) => "status",
@@ -178,8 +181,8 @@ impl What {
         }
     }
 
-    fn is_sent_by_signal(self) -> bool {
-        matches!(self, What::Kill)
+    fn ends_process(self) -> bool {
+        matches!(self, What::Kill | What::Restart)
     }
 }
 
@@ -200,9 +203,9 @@ impl Fault {
         self.what.family(self.at.thing.kind())
     }
 
-    /// Whether it kills a process, so that one that died by SIGKILL has not crashed.
+    /// Whether it ends a process: one that died by SIGKILL has not crashed, and what it printed is not what it prints else.
     pub fn kills(&self) -> bool {
-        self.what.is_sent_by_signal()
+        self.what.ends_process()
     }
 
     /// How much longer a run takes because of it, in milliseconds: that is no hang.
@@ -257,7 +260,7 @@ impl Fault {
                 }
             }
             What::CmHappens(event) => key(format_args!("event = \"{}\"", event.name())),
-            What::Drop | What::Duplicate | What::Kill | What::Overrun => {}
+            What::Drop | What::Duplicate | What::Kill | What::Restart | What::Overrun => {}
         }
         let by_itself = matches!(self.what, What::Async { .. } | What::CmHappens(_));
         match self.at.thing {
@@ -343,6 +346,7 @@ impl Fault {
             What::Delay(_) | What::Slow(_) => "delay",
             What::Errno(_) => "fail",
             What::Kill => "kill",
+            What::Restart => "restart",
             What::Stop(_) => "stop",
             What::Instead(..) => "event",
             What::Status(_) => "status",
@@ -379,6 +383,7 @@ impl fmt::Display for Fault {
             What::Errno(errno) => write!(f, "{errno} of {thing}"),
             What::Slow(ms) => write!(f, "{} more for {thing}", time(ms)),
             What::Kill => write!(f, "killed before {thing}"),
+            What::Restart => write!(f, "started anew before {thing}"),
             What::Stop(ms) => write!(f, "stopped for {} before {thing}", time(ms)),
             What::Instead(CmEvent::Rejected, reason) => write!(f, "REJECTED ({reason}) instead of {thing}"),
             What::Instead(event, _) => write!(f, "{} instead of {thing}", event.name()),

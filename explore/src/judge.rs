@@ -171,7 +171,7 @@ pub fn told_crash(stderr: &str) -> Option<&str> {
 pub struct Sort {
     /// RDMA or time mends all of them: the program must end as without them.
     pub is_recoverable: bool,
-    /// They kill a process.
+    /// They end a process before its time.
     pub kills: bool,
     /// They have a post fail.
     pub fails_post: bool,
@@ -225,7 +225,11 @@ pub fn judge(baseline: &Baseline, sort: Sort, facts: &Facts, by: Judge) -> (Outc
     if differs && is_recoverable {
         return (Outcome::ExitCode, Some(format!("exit code {exit} instead of {}", baseline.exit)));
     }
-    if !differs && let Err(why) = baseline.output.compare(&facts.stdout) {
+    // A process that ends before its time prints less, and one that begins anew prints it twice.
+    if !differs
+        && !kills
+        && let Err(why) = baseline.output.compare(&facts.stdout)
+    {
         return (Outcome::Output, Some(why));
     }
     // Who gives up because of an error may leave things as they are: that is no more than a warning.
@@ -323,6 +327,14 @@ mod tests {
         assert_eq!(outcome(TOLD, &ended(1, "")), Outcome::Reported);
         assert_eq!([outcome(MENDED, &ended(0, "")), outcome(TOLD, &ended(0, ""))], [Outcome::Output; 2]);
         assert_eq!(outcome(TOLD, &Facts { met: false, ..ended(0, "ok\n") }), Outcome::NotMet);
+    }
+
+    #[test]
+    fn what_a_process_prints_that_was_ended_is_not_compared() {
+        for what in [What::Kill, What::Restart] {
+            assert_eq!(outcome(what, &ended(0, "ok\nok\n")), Outcome::Same);
+            assert_eq!(outcome(what, &ended(1, "")), Outcome::Reported);
+        }
     }
 
     #[test]

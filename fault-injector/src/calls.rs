@@ -48,6 +48,8 @@ pub enum CallAction {
     Delay(Duration),
     /// The process is killed before it is made.
     Kill,
+    /// The process begins anew before it is made, once: the same program with the same arguments.
+    Restart,
     /// The process is stopped before it is made, for so long.
     Stop(Duration),
     /// It is made by halves: it succeeds, and this event follows instead of what it asked for. The number is the event's status: the reason

@@ -1,6 +1,7 @@
 //! The name of this process among those of a run: by it scripts say which process a table is for.
 
 use std::collections::hash_map::DefaultHasher;
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::hash::{Hash, Hasher};
 use std::io::ErrorKind;
@@ -27,8 +28,20 @@ pub(crate) fn name() -> &'static ProcessName {
     })
 }
 
+/// By it a process knows that a fault had it begin anew. The value is its number: the programs that it starts are others.
+pub(crate) const RESTARTED: &str = "SOFTNIC_RESTARTED";
+
+/// Whether this process has begun anew.
+pub(crate) fn is_restarted() -> bool {
+    is_named(std::env::var_os(RESTARTED).as_deref())
+}
+
+fn is_named(value: Option<&OsStr>) -> bool {
+    value.is_some_and(|value| value == OsStr::new(&std::process::id().to_string()))
+}
+
 /// The command line as the process was started with it: getopt(3) sorts the list that the program has.
-fn arguments() -> Vec<Vec<u8>> {
+pub(crate) fn arguments() -> Vec<Vec<u8>> {
     match std::fs::read("/proc/self/cmdline") {
         Ok(all) if !all.is_empty() => split(&all),
         _ => std::env::args_os().map(|argument| argument.as_bytes().to_vec()).collect(),
@@ -36,7 +49,7 @@ fn arguments() -> Vec<Vec<u8>> {
 }
 
 /// Words that end with zeros.
-fn split(all: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn split(all: &[u8]) -> Vec<Vec<u8>> {
     let all = all.strip_suffix(b"\0").unwrap_or(all);
     all.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
 }
@@ -74,6 +87,13 @@ fn ordinal(folder: &Path, label: &str) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_process_that_began_anew_is_known_by_the_variable() {
+        let own = std::process::id().to_string();
+        assert!(is_named(Some(own.as_ref())));
+        assert!(!is_named(Some("1".as_ref())) && !is_named(Some("".as_ref())) && !is_named(None));
+    }
 
     #[test]
     fn a_label_is_the_command_line_without_the_folder_of_the_program() {

@@ -112,6 +112,7 @@ fn of_call(faults: &mut CallFaults, name: String, verb: Verb, nth: Option<u64>, 
         }
         "overrun" => return completion(CompletionAction::Overrun, rest),
         "kill" => (CallAction::Kill, rest),
+        "restart" => (CallAction::Restart, rest),
         "stop" => {
             let (t, rest) = argument("stop:2s")?;
             (CallAction::Stop(time(t)?), rest)
@@ -148,7 +149,7 @@ fn unknown_what(verb: Verb, what: &str) -> String {
     let name = verb.name();
     if name == "poll_cq" {
         return format!(
-            "'{what}' is nothing that happens to it: write an errno, a time, kill, stop:T, a status ({}), late:T, polls:N, reorder:N \
+            "'{what}' is nothing that happens to it: write an errno, a time, kill, restart, stop:T, a status ({}), late:T, polls:N, reorder:N \
              or overrun",
             WcStatus::names()
         );
@@ -156,7 +157,9 @@ fn unknown_what(verb: Verb, what: &str) -> String {
     let events: Vec<&str> =
         CmEvent::ALL.iter().filter(|e| e.instead_of().is_some_and(|(of, _)| of == verb)).map(|e| e.name()).collect();
     let events = if events.is_empty() { String::new() } else { format!(", {}", events.join(", ")) };
-    format!("'{what}' is nothing that happens to {name}: write an errno, e.g. ENOMEM, a time, kill or stop:T{events}")
+    format!(
+        "'{what}' is nothing that happens to {name}: write an errno, e.g. ENOMEM, a time, kill, restart or stop:T{events}"
+    )
 }
 
 /// Completions are what polls find.
@@ -245,6 +248,7 @@ mod tests {
         let rule = one("verbs.reg_mr#3=ENOMEM");
         assert_eq!((rule.which.nth, rule.which.chance), (Some(3), None));
         assert_eq!(one("verbs.post_send#100=kill").action, CallAction::Kill);
+        assert_eq!(one("cm.accept#1=restart").action, CallAction::Restart);
         assert_eq!(one("verbs.ack_cq_events=stop:2s:50%").action, CallAction::Stop(Duration::from_secs(2)));
         assert_eq!(one("cm.connect=REJECTED:28:0.5").action, CallAction::Event(CmEvent::Rejected, 28));
         assert_eq!(one("cm.connect=UNREACHABLE").action, CallAction::Event(CmEvent::Unreachable, -110));
@@ -293,7 +297,7 @@ mod tests {
             ("verbs.reg_mr=late:1s", "late happens to completions"),
             (
                 "verbs.poll_cq=FATAL_ERR",
-                "'FATAL_ERR' is nothing that happens to it: write an errno, a time, kill, stop:T, a status (LOC",
+                "'FATAL_ERR' is nothing that happens to it: write an errno, a time, kill, restart, stop:T, a status (LOC",
             ),
             ("verbs.poll_cq=late", "late needs more: write late:5ms"),
             ("verbs.poll_cq=reorder:0", "'0' is no number from 1 to 1000"),

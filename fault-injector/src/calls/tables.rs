@@ -185,7 +185,7 @@ impl Keys<'_> {
 
     fn call(&self) -> Result<CallRule, String> {
         const OWN: [&str; 4] = ["errno", "delay", "event", "reason"];
-        let allowed = "\"fail\", \"delay\", \"kill\", \"stop\" or \"event\"";
+        let allowed = "\"fail\", \"delay\", \"kill\", \"restart\", \"stop\" or \"event\"";
         let action = self.action(allowed)?;
         let verb = Self::must("verb", self.verb()?, "it must be there: the name of a call, e.g. \"post_send\"")?;
         let which = self.which()?;
@@ -211,6 +211,10 @@ impl Keys<'_> {
             "kill" => {
                 only(&[])?;
                 CallAction::Kill
+            }
+            "restart" => {
+                only(&[])?;
+                CallAction::Restart
             }
             "stop" => {
                 only(&["delay"])?;
@@ -404,7 +408,7 @@ mod tests {
     fn what_is_wrong_is_said_in_one_line_that_names_the_place() {
         let said = |text: &str| Script::parse(text).unwrap_err().to_string();
         for (kind, keys, line) in [
-            ("call", "", r#"call 1: action: it must be there: "fail", "delay", "kill", "stop" or "event""#),
+            ("call", "", r#"call 1: action: it must be there: "fail", "delay", "kill", "restart", "stop" or "event""#),
             ("call", "action = \"fail\"", "call 1: verb: it must be there"),
             ("call", "action = \"lose\"\nverb = \"post_send\"", r#"call 1: action: it cannot be "lose": write "fail""#),
             (

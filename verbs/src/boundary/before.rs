@@ -97,6 +97,10 @@ pub(crate) fn before(verb: Verb, about: About<'_>) -> Result<(), Early> {
             process::kill();
             Ok(())
         }
+        Some((CallAction::Restart, _)) => {
+            process::restart();
+            Ok(())
+        }
         Some((CallAction::Stop(time), _)) => {
             process::stop(time);
             Ok(())

@@ -1,6 +1,12 @@
-//! Faults of the whole process: it is killed, or stopped for a while.
+//! Faults of the whole process: it is killed, stopped for a while, or begins anew.
 
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
+
+use crate::identity::{RESTARTED, arguments, is_restarted, split};
+use crate::message::warn;
 
 /// Kills the process, as the kernel does when there is no memory left.
 pub(crate) fn kill() {
@@ -54,4 +60,55 @@ pub(crate) fn stop(time: Duration) {
             return;
         }
     }
+}
+
+/// Begins anew, as when a supervisor starts a program again that has died: with the arguments and the environment that it was started with, and
+/// nothing open but its standard streams. It keeps its number, so that whoever waits for it does not notice.
+///
+/// Once only: in its second life it counts its calls anew, and the same call would end that, too.
+pub(crate) fn restart() {
+    if is_restarted() {
+        return;
+    }
+    if let Err(e) = begin_anew() {
+        warn(format_args!("cannot start the program anew: {e}"));
+    }
+}
+
+fn begin_anew() -> io::Result<()> {
+    let c_string = |bytes: Vec<u8>| CString::new(bytes).map_err(io::Error::from);
+    let program = c_string(std::fs::read_link("/proc/self/exe")?.into_os_string().into_vec())?;
+    let words = arguments().into_iter().map(c_string).collect::<io::Result<Vec<_>>>()?;
+    // As it was at first: what the program has set since then its next life sets itself.
+    let mut environment = split(&std::fs::read("/proc/self/environ")?);
+    let mark = format!("{RESTARTED}=");
+    environment.retain(|entry| !entry.is_empty() && !entry.starts_with(mark.as_bytes()));
+    environment.push(format!("{mark}{}", std::process::id()).into_bytes());
+    let environment = environment.into_iter().map(c_string).collect::<io::Result<Vec<_>>>()?;
+    close_at_exec()?;
+    let pointers = |strings: &[CString]| {
+        strings.iter().map(|s| CStr::as_ptr(s)).chain([std::ptr::null()]).collect::<Vec<*const libc::c_char>>()
+    };
+    let (words, environment) = (pointers(&words), pointers(&environment));
+    // SAFETY: the set is this function's own; lists of strings that end with a null pointer and live until it returns, if it does.
+    unsafe {
+        let mut none = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        // A mask outlives the program; handlers do not.
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+        libc::execve(program.as_ptr(), words.as_ptr(), environment.as_ptr());
+    }
+    Err(io::Error::last_os_error())
+}
+
+/// Nothing but the standard streams outlives the program.
+fn close_at_exec() -> io::Result<()> {
+    for entry in std::fs::read_dir("/proc/self/fd")?.flatten() {
+        let number = entry.file_name().to_str().and_then(|name| name.parse::<libc::c_int>().ok());
+        if let Some(fd) = number.filter(|&fd| fd > libc::STDERR_FILENO) {
+            // SAFETY: a flag of a descriptor; where it was closed meanwhile, that fails.
+            unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+        }
+    }
+    Ok(())
 }
