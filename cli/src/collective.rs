@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// Bytes of each rank's buffer: allgather and alltoall have a block of each rank in it
     #[arg(long, default_value = "1M", value_parser = units::parse_size, help_heading = "What is called")]
     size: u64,
-    /// Who sends to whom: ring (every operation), tree (two trees: allreduce, broadcast), bcube (all but alltoall)
+    /// Who sends to whom: ring (every operation), tree (two trees: allreduce, broadcast), bcube (every operation)
     #[arg(long, default_value = "ring", value_name = "ring|tree|bcube", help_heading = "What is called")]
     algo: Algorithm,
     /// Elements: f32, f16, bf16 or i32

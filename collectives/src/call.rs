@@ -79,7 +79,7 @@ pub struct Call {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// The algorithm has no such operation.
-    #[error("{0} has no {1}: ring has every operation")]
+    #[error("{0} has no {1}: ring and bcube have every operation")]
     NoSuchAlgorithm(Algorithm, Operation),
     /// The buffer ends within an element.
     #[error("{bytes} bytes are no whole number of elements of {element}")]
@@ -130,9 +130,10 @@ impl Call {
     /// Why not.
     pub fn check(&self, ranks: usize) -> Result<(), CallError> {
         let fits = match (self.algorithm, self.operation) {
-            (Algorithm::Ring, _) | (_, Operation::AllReduce | Operation::Broadcast { .. } | Operation::Barrier) => true,
-            (Algorithm::Bcube, op) => matches!(op, Operation::ReduceScatter | Operation::AllGather),
-            (Algorithm::Tree, _) => false,
+            (Algorithm::Ring | Algorithm::Bcube, _) => true,
+            (Algorithm::Tree, op) => {
+                matches!(op, Operation::AllReduce | Operation::Broadcast { .. } | Operation::Barrier)
+            }
         };
         if !fits {
             return Err(CallError::NoSuchAlgorithm(self.algorithm, self.operation));

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use softnic_collectives::call::{Algorithm, Call, Element, Operation, Reduction};
 use softnic_collectives::member::MemberSettings;
-use softnic_collectives::plan::Plan;
+use softnic_collectives::plan::{Exchanges, Plan};
 
 use super::reference::{draw, expected, numbers, plainly, tolerance};
 use super::world::{Random, World};
@@ -65,6 +65,19 @@ fn every_operation_algorithm_type_and_reduction_for_groups_of_1_to_17() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn an_alltoall_by_bcube_has_connections_along_the_dimensions_alone() {
+    let (element, reduction) = (Element::F32, Reduction::Sum);
+    for (ranks, by_bcube) in [(2, 1), (8, 3), (12, 4), (16, 4), (17, 16), (64, 6)] {
+        let peers = |algorithm| {
+            let call = Call { operation: Operation::AllToAll, algorithm, element, reduction, bytes: 1 << 16 };
+            let exchanges = Exchanges::of(&[call], ranks, false).expect("it can be made");
+            (0..ranks).map(|rank| exchanges.peers(rank)).max()
+        };
+        assert_eq!((peers(Algorithm::Bcube), peers(Algorithm::Ring)), (Some(by_bcube), Some(ranks - 1)), "{ranks}");
     }
 }
 

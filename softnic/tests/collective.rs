@@ -115,7 +115,7 @@ fn ranks_of_one_process_run_in_real_time() {
 #[test]
 fn what_cannot_be_run_is_told_in_a_line() {
     let wrong: [(&[&str], &str); 6] = [
-        (&["alltoall", "--algo", "tree"], "softnic: tree has no alltoall: ring has every operation"),
+        (&["alltoall", "--algo", "tree"], "softnic: tree has no alltoall: ring and bcube have every operation"),
         (&["allreduce", "--size", "1001"], "softnic: 1001 bytes are no whole number of elements of f32"),
         (&["broadcast", "--ranks", "3", "--root", "3"], "softnic: there is no rank 3 to broadcast: the group has 3"),
         (&["allreduce", "--ranks", "0"], "softnic: --ranks 0"),

@@ -107,6 +107,7 @@ fn rows(setting: &Setting) -> Vec<Row> {
         (Operation::AllGather, Algorithm::Bcube, "AllGather, BCube"),
         (Operation::ReduceScatter, Algorithm::Bcube, "ReduceScatter, BCube"),
         (Operation::AllToAll, Algorithm::Ring, "AllToAll"),
+        (Operation::AllToAll, Algorithm::Bcube, "AllToAll, BCube"),
         (Operation::Broadcast { root: 0 }, Algorithm::Tree, "Broadcast, two trees"),
     ];
     for (operation, algorithm, name) in others {
