@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use nix::unistd::AccessFlags;
-use softnic_fault_injector::Spec;
 use softnic_fault_injector::calls::CallFaults;
+use softnic_fault_injector::{Spec, with_whole_names};
 use softnic_nic::QpKind;
 use softnic_perf::say;
 use softnic_runtime::api::{Transport, parse_cc, read_key_file};
@@ -294,7 +294,7 @@ impl Environment {
         // Those of the program's calls are no device's.
         let of_devices = spec.map(|spec| Spec { calls: CallFaults::default(), ..spec });
         devices.check(of_devices.as_ref(), ["--dev", "--fault"])?;
-        set("SOFTNIC_FAULT", fault);
+        set("SOFTNIC_FAULT", with_scripts("--fault", fault)?);
         let (devices, shares) = match Backups::are_mutual(args)? {
             true => mutual::share(&devices)?,
             false => (devices, Vec::new()),
@@ -338,6 +338,11 @@ fn transport_help() -> String {
 
 fn check_congestion_control(name: &str) -> Result<(), String> {
     parse_cc(name).map(|_| ()).map_err(|e| format!("--cc: {e}"))
+}
+
+/// Faults for the program, wherever it goes before it reads them.
+fn with_scripts(option: &str, spec: Option<String>) -> Result<Option<String>, String> {
+    spec.as_deref().map(with_whole_names).transpose().map_err(|e| format!("{option}: {e}"))
 }
 
 /// The same of a file, or of a folder for one file a process and device.

@@ -27,5 +27,5 @@ pub use link::{EmulatedLink, Offered};
 pub use process::{ProcessName, ProcessPattern};
 pub use red::{Policy, QueueDecision, Red};
 pub use script::{Direction, PacketName, PacketNames, Script};
-pub use spec::{BurstLen, Fault, Outage, Shape, Spec, SpecError};
+pub use spec::{BurstLen, Fault, Outage, Shape, Spec, SpecError, with_whole_names};
 pub use time::Time;

@@ -9,6 +9,7 @@ use crate::process::ProcessName;
 use crate::red::{Policy, Red};
 use crate::script::{Direction, Script, ScriptError};
 use crate::text::on_one_line;
+pub use parse::with_whole_names;
 
 /// One fault, or one property of the link.
 #[derive(Debug, Clone, Copy, PartialEq)]

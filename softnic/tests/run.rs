@@ -219,6 +219,17 @@ fn a_key_file_reaches_the_library_by_its_whole_name_and_is_looked_at_before() {
 }
 
 #[test]
+fn scripts_of_faults_reach_the_library_by_their_whole_names() {
+    let place = Place::new();
+    let file = place.0.join("drop.toml");
+    fs::write(&file, "[[event]]\naction = \"drop\"\nnth = 3\n").unwrap();
+    let args = ["--dev", "mem", "--backup", "mem", "--fault", "loss=0.1,@drop.toml", "--backup-fault", "@drop.toml"];
+    let whole = file.display();
+    let told = place.shell(&args, "cd / && echo $SOFTNIC_FAULT $SOFTNIC_BACKUP_FAULT");
+    assert_eq!(told, format!("loss=0.1,@{whole} @{whole}"));
+}
+
+#[test]
 fn a_program_that_never_asks_for_a_device_is_named() {
     let place = Place::new();
     let said = |script: &str| {

@@ -3,7 +3,7 @@
 use softnic_runtime::api::{BackupOptions, DeviceSpec, MUTUAL, mutual_backups};
 
 use super::devices::Devices;
-use super::{Setup, given};
+use super::{Setup, given, with_scripts};
 use crate::backup::FailoverArgs;
 
 /// Backups of the first devices in their order, and what is said of them beside, as it was written.
@@ -29,7 +29,7 @@ impl Backups {
             failover: text(failover, "SOFTNIC_FAILOVER")?,
             kv: text(kv, "SOFTNIC_KV")?,
             probe: text(probe, "SOFTNIC_PROBE")?,
-            backup_fault: text(backup_fault, "SOFTNIC_BACKUP_FAULT")?,
+            backup_fault: with_scripts("--backup-fault", text(backup_fault, "SOFTNIC_BACKUP_FAULT")?)?,
         };
         let parse = |name: &str| beside.options(name).map(|options| options.device);
         let mutual = Backups::are_mutual(args)?;

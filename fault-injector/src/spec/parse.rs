@@ -1,7 +1,7 @@
 //! The SPEC as people write it; `docs/faults.md` describes each key.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::mem::discriminant;
 use std::str::FromStr;
 use std::time::Duration;
@@ -60,6 +60,22 @@ impl FromStr for Spec {
         }
         Ok(spec)
     }
+}
+
+/// A SPEC whose scripts have their whole names, for somebody who reads it in another folder. A name that would be cut at a comma stays as it is.
+///
+/// # Errors
+/// When this process has no folder any more.
+pub fn with_whole_names(spec: &str) -> io::Result<String> {
+    let whole = |part: &str| match part.trim().strip_prefix('@').filter(|file| !file.is_empty()) {
+        Some(file) => {
+            let path = std::path::absolute(file)?;
+            let name = path.to_str().filter(|name| !name.contains(',') && name.trim() == *name);
+            Ok(name.map_or(part.to_owned(), |name| format!("@{name}")))
+        }
+        None => Ok(part.to_owned()),
+    };
+    Ok(spec.split(',').map(whole).collect::<io::Result<Vec<_>>>()?.join(","))
 }
 
 /// The key of what a link has one of.
@@ -360,6 +376,15 @@ mod tests {
         let ways: Vec<_> = spec.script.events.iter().map(|event| event.direction).collect();
         assert_eq!(ways, [Some(Ab), Some(Ba), Some(Ab), Some(Ba), None]);
         assert!(spec.check_link().is_ok());
+    }
+
+    #[test]
+    fn whole_names_of_scripts_are_those_of_this_folder() {
+        let here = std::env::current_dir().unwrap();
+        let here = here.to_str().unwrap();
+        let whole = |spec| with_whole_names(spec).unwrap();
+        assert_eq!(whole("loss=0.5, @a.toml,@/b/c.toml,@"), format!("loss=0.5,@{here}/a.toml,@/b/c.toml,@"));
+        assert_eq!([whole("ab.rate=1Gbit"), whole("")], ["ab.rate=1Gbit", ""]);
     }
 
     #[test]
