@@ -79,7 +79,7 @@ impl Expected {
     }
 }
 
-/// A text with `#` for each number, also for those in hexadecimal, and with one space for several: columns follow the numbers.
+/// A text with `#` for each number, also for those in hexadecimal, and with one space for several, or for tabs: columns follow the numbers.
 fn masked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -91,15 +91,19 @@ fn masked(text: &str) -> String {
         } else if c.is_ascii_digit() {
             out.push('#');
             rest = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-        } else if c == ' ' {
+        } else if is_blank(c) {
             out.push(' ');
-            rest = rest.trim_start_matches(' ');
+            rest = rest.trim_start_matches(is_blank);
         } else {
             out.push(c);
             rest = &rest[c.len_utf8()..];
         }
     }
     out
+}
+
+fn is_blank(c: char) -> bool {
+    c == ' ' || c == '\t'
 }
 
 fn counted(text: &str) -> BTreeMap<String, usize> {
@@ -134,6 +138,7 @@ mod tests {
         assert_eq!(expected.compare("64 3 Gbit/s qp 0x12\n"), Ok(()));
         assert!(expected.compare("64 3 Gbit/s failed\n").is_err());
         assert_eq!(masked("0x ab1c"), "#x ab#c");
+        assert_eq!(masked(" 10 \t 1.25\t\t7"), masked(" 10\t123.25 \t7"), "of a table whose columns are wider");
     }
 
     #[test]

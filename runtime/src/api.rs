@@ -67,6 +67,7 @@ pub(crate) mod cq_shared;
 pub(crate) mod events;
 pub(crate) mod failover;
 mod groups;
+pub(crate) mod link_down;
 mod manager_news;
 pub(crate) mod memory;
 pub(crate) mod open;
@@ -91,10 +92,11 @@ pub use completion_queue::CompletionQueue;
 pub use congestion::{Cc, CcError, parse_cc};
 pub use context::{Context, ProtectionDomain, Running};
 pub use events::EventSink;
+pub use link_down::LinkDown;
 pub use memory::{MemoryRegion, MemoryWindow};
 pub use open::{
-    BackupOptions, DeviceSpec, DeviceSpecError, LinkDown, MUTUAL, OpenError, OpenOptions, OwnAddresses, Progress,
-    SHM_MAC, mutual_backups, parse_backup, parse_failover, parse_kv, parse_probe,
+    BackupOptions, DeviceSpec, DeviceSpecError, MUTUAL, OpenError, OpenOptions, OwnAddresses, Progress, SHM_MAC,
+    mutual_backups, parse_backup, parse_failover, parse_kv, parse_probe,
 };
 pub use path::{PathError, PeerPath};
 pub use queue_pair::{Connection, MulticastError, Protection, QpFailover, QpOptions, QueuePair};

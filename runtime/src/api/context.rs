@@ -19,6 +19,7 @@ use super::allowance::Allowance;
 use super::company::Company;
 use super::events::Events;
 use super::failover::Failover;
+use super::link_down::LinkDown;
 use super::path::{Network, Surroundings};
 use super::status;
 use crate::background::Background;
@@ -54,6 +55,8 @@ pub(crate) struct Inner {
     /// The queue pair through which each window of type 1, by its first key's upper bits, was bound last, and the queue pair's engine.
     binds: Mutex<HashMap<u32, (Qpn, usize)>>,
     description: String,
+    /// What becomes of packets while the link is down.
+    pub(super) link_down: LinkDown,
     /// The rate of its link, in bits a second.
     pub(super) rate: u64,
 }
@@ -72,7 +75,7 @@ impl Inner {
         // A NIC works without it.
         let status = status::serve(&engines, &description).ok();
         let _watchers = watchers;
-        let Surroundings { network, company, attendant: _attendant, failover } = around;
+        let Surroundings { network, company, attendant: _attendant, failover, link_down } = around;
         let limits = company.as_ref().map(Company::limits).unwrap_or_default();
         Inner {
             failover,
@@ -90,6 +93,7 @@ impl Inner {
             next_engine,
             binds,
             description,
+            link_down,
             rate,
         }
     }

@@ -12,7 +12,6 @@ mod surround;
 
 use std::io;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use softnic_fault_injector::{Spec, SpecError};
@@ -34,6 +33,7 @@ use super::company::Company;
 use super::context::{Context, Inner};
 use super::events::{EventSink, Events};
 use super::failover::Failover;
+use super::link_down::LinkDown;
 use crate::afxdp::{self, AfXdp, AfXdpError, Device};
 use crate::dpdk::DpdkError;
 use crate::driver::{Driver, DriverPort};
@@ -58,28 +58,6 @@ pub enum Progress {
     Inline,
     /// A thread of the NIC's own for each engine, which polls: for machines with cores to spare.
     Dedicated,
-}
-
-/// What becomes of packets while the local link is down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LinkDown {
-    /// They are lost, as hardware loses them: retries are counted, and a work request ends with `RetryExcErr` when they are used up.
-    #[default]
-    Lose,
-    /// They wait for the link, and no retry is counted meanwhile.
-    Wait,
-}
-
-impl FromStr for LinkDown {
-    type Err = String;
-
-    fn from_str(s: &str) -> Result<LinkDown, String> {
-        match s {
-            "lose" => Ok(LinkDown::Lose),
-            "wait" => Ok(LinkDown::Wait),
-            _ => Err(format!("`{s}` is neither `lose` nor `wait`")),
-        }
-    }
 }
 
 /// How a NIC is opened; the default suits most programs.

@@ -14,6 +14,7 @@ use super::company::Company;
 use super::context::Context;
 use super::failover::Failover;
 use super::groups::Groups;
+use super::link_down::LinkDown;
 use crate::background::Background;
 use crate::engine::Engine;
 use crate::host_network::{HostNetwork, HostNetworkError, HostPath, PathState};
@@ -42,6 +43,8 @@ pub(crate) struct Surroundings {
     pub(crate) attendant: Option<Background>,
     /// The backup's side of all that, where there is one.
     pub(crate) failover: Option<Failover>,
+    /// What becomes of packets while the link is down.
+    pub(crate) link_down: LinkDown,
 }
 
 impl Network {

@@ -13,9 +13,10 @@ use softnic_wire::MacAddr;
 use softnic_wire::ethernet;
 use softnic_wire::failover::Side;
 
-use super::{LinkDown, link_mtu_of, mtu_of};
+use super::{link_mtu_of, mtu_of};
 use crate::api::context::Context;
 use crate::api::events::Events;
+use crate::api::link_down::LinkDown;
 use crate::background::Background;
 use crate::engine::Engine;
 use crate::host_network::{Event, HostNetwork, Route, path_mtu};
@@ -116,11 +117,12 @@ pub(super) fn redirect_all(engines: &[Arc<Engine>], number: usize, moved: impl F
 }
 
 impl Context {
-    /// Pulls the cable out of the port, or puts it in again: a fault of the link is played. No frame passes while it is out, and lost packets
-    /// are retried as ever; whoever follows an interface of the host puts it in again when that comes up.
+    /// Pulls the cable out of the port, or puts it in again: a fault of the link is played. No frame passes while it is out, and what becomes
+    /// of work is as when the interface's link is down: as [`OpenOptions::link_down`](super::OpenOptions::link_down) has it. Whoever
+    /// follows an interface of the host puts it in again when that comes up.
     pub fn set_link(&self, up: bool) {
         let inner = self.inner();
-        set_link(inner.engines(), &inner.events, LinkDown::Wait, Nic::WIRE, up);
+        set_link(inner.engines(), &inner.events, inner.link_down, Nic::WIRE, up);
     }
 }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::LinkDown;
 use super::follow::{LOOK, peers, redirect_all, set_link};
 use crate::api::events::Events;
+use crate::api::link_down::LinkDown;
 use crate::background::{Background, Stop};
 use crate::engine::Engine;
 use crate::failover::list::LineSink;

@@ -41,6 +41,6 @@ impl Parts {
             Some(Company::Interface(seat)) => Some(attend::start(seat, engines, number)?),
             _ => None,
         };
-        Ok(Surroundings { network, company: self.company, attendant, failover: None })
+        Ok(Surroundings { network, company: self.company, attendant, failover: None, link_down })
     }
 }
