@@ -1,5 +1,7 @@
 //! What runs without faults were like, as JSON: who shows a failure again needs it.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 use softnic_fault_injector::calls::Verb;
 
@@ -12,6 +14,7 @@ pub fn json_of(baseline: &Baseline) -> Value {
         Expected::Exact(text) => json!({ "exact": text }),
         Expected::Masked(text) => json!({ "masked": text }),
         Expected::Lines(lines) => json!({ "lines": lines }),
+        Expected::AnyOrder { lines, masked } => json!({ "any_order": lines, "numbers": !masked }),
         Expected::Nothing => Value::Null,
     };
     let findings: Vec<Value> =
@@ -26,14 +29,20 @@ pub fn json_of(baseline: &Baseline) -> Value {
 /// What such JSON says.
 pub fn baseline_of(value: &Value) -> Option<Baseline> {
     let output = &value["output"];
-    let output = match (output["exact"].as_str(), output["masked"].as_str(), output["lines"].as_object()) {
-        (Some(text), ..) => Expected::Exact(text.into()),
-        (_, Some(text), _) => Expected::Masked(text.into()),
-        (.., Some(lines)) => {
-            let line = |(line, count): (&String, &Value)| Some((line.clone(), count.as_u64()? as usize));
-            Expected::Lines(lines.iter().map(line).collect::<Option<_>>()?)
-        }
-        _ => Expected::Nothing,
+    let lines = |name: &str| {
+        let line = |(line, count): (&String, &Value)| Some((line.clone(), count.as_u64()? as usize));
+        output[name].as_object()?.iter().map(line).collect::<Option<BTreeMap<String, usize>>>()
+    };
+    let output = if let Some(text) = output["exact"].as_str() {
+        Expected::Exact(text.into())
+    } else if let Some(text) = output["masked"].as_str() {
+        Expected::Masked(text.into())
+    } else if let Some(lines) = lines("lines") {
+        Expected::Lines(lines)
+    } else if let Some(lines) = lines("any_order") {
+        Expected::AnyOrder { lines, masked: !output["numbers"].as_bool()? }
+    } else {
+        Expected::Nothing
     };
     let finding =
         |value: &Value| Some(Finding { is_error: value["error"].as_bool()?, what: value["what"].as_str()?.to_owned() });
@@ -68,7 +77,7 @@ pub fn sort_of(value: &Value) -> Option<Sort> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeSet;
 
     use super::*;
 
@@ -78,6 +87,7 @@ mod tests {
             Expected::Exact("a\n".into()),
             Expected::Masked("# a\n".into()),
             Expected::Lines(BTreeMap::from([("a".into(), 2)])),
+            Expected::AnyOrder { lines: BTreeMap::from([("a".into(), 1)]), masked: true },
             Expected::Nothing,
         ] {
             let finding = Finding { is_error: true, what: "leak at main".into() };

@@ -9,6 +9,13 @@ pub enum Expected {
     Exact(String),
     /// All but its numbers.
     Masked(String),
+    /// These lines as often as they come and no others, in any order, with their numbers or without: of several processes.
+    AnyOrder {
+        /// The lines.
+        lines: BTreeMap<String, usize>,
+        /// Whether numbers are left out.
+        masked: bool,
+    },
     /// These lines without their numbers, as often as they come; others are not looked at.
     Lines(BTreeMap<String, usize>),
     /// Nothing: no line is in every run.
@@ -16,13 +23,21 @@ pub enum Expected {
 }
 
 impl Expected {
-    /// From what runs without faults printed.
-    pub fn of(outputs: &[String]) -> Expected {
+    /// From what runs without faults printed, so many processes together: which of several is the first to print is a matter of time.
+    pub fn of(outputs: &[String], processes: usize) -> Expected {
         let Some(first) = outputs.first() else { return Expected::Nothing };
+        let all: Vec<String> = outputs.iter().map(|output| masked(output)).collect();
+        if processes > 1 {
+            for (texts, masked) in [(outputs, false), (&all[..], true)] {
+                let lines = counted(&texts[0]);
+                if texts.iter().all(|text| counted(text) == lines) {
+                    return Expected::AnyOrder { lines, masked };
+                }
+            }
+        }
         if outputs.iter().all(|output| output == first) {
             return Expected::Exact(first.clone());
         }
-        let all: Vec<String> = outputs.iter().map(|output| masked(output)).collect();
         if all.iter().all(|output| *output == all[0]) {
             return Expected::Masked(all[0].clone());
         }
@@ -55,14 +70,13 @@ impl Expected {
                 got if got == *text => Ok(()),
                 got => Err(first_difference(text, &got)),
             },
-            Expected::Lines(lines) => {
-                let got = counted(&masked(output));
-                match lines.iter().find(|(line, count)| got.get(*line) != Some(count)) {
+            Expected::Lines(lines) => compare_lines(lines, &counted(&masked(output))),
+            Expected::AnyOrder { lines, masked: is_masked } => {
+                let got = if *is_masked { counted(&masked(output)) } else { counted(output) };
+                compare_lines(lines, &got)?;
+                match got.keys().find(|line| !lines.contains_key(*line)) {
                     None => Ok(()),
-                    Some((line, count)) => {
-                        let times = got.get(line).copied().unwrap_or(0);
-                        Err(format!("it prints `{line}` {times} times instead of {count}"))
-                    }
+                    Some(more) => Err(format!("it prints `{more}`, too")),
                 }
             }
         }
@@ -71,15 +85,29 @@ impl Expected {
     /// What is left out of the comparison, to tell; `None` if nothing is.
     pub fn leaves_out(&self) -> Option<&'static str> {
         match self {
-            Expected::Exact(_) => None,
-            Expected::Masked(_) => Some("numbers in the output differ from run to run: they are not compared"),
+            Expected::Exact(_) | Expected::AnyOrder { masked: false, .. } => None,
+            Expected::Masked(_) | Expected::AnyOrder { masked: true, .. } => {
+                Some("numbers in the output differ from run to run: they are not compared")
+            }
             Expected::Lines(_) => Some("lines of the output differ from run to run: these are not compared"),
             Expected::Nothing => Some("the output differs from run to run in every line: it is not compared"),
         }
     }
 }
 
-/// A text with `#` for each number, also for those in hexadecimal, and with one space for several, or for tabs: columns follow the numbers.
+/// Whether lines come as often as they must.
+fn compare_lines(lines: &BTreeMap<String, usize>, got: &BTreeMap<String, usize>) -> Result<(), String> {
+    match lines.iter().find(|(line, count)| got.get(*line) != Some(count)) {
+        None => Ok(()),
+        Some((line, count)) => {
+            let times = got.get(line).copied().unwrap_or(0);
+            Err(format!("it prints `{line}` {times} times instead of {count}"))
+        }
+    }
+}
+
+/// A text with `#` for each number, also for those in hexadecimal, and with one space for several, or for tabs, and none at the end of a line:
+/// columns follow the numbers, and so do the lines that are drawn under them.
 fn masked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -92,8 +120,13 @@ fn masked(text: &str) -> String {
             out.push('#');
             rest = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
         } else if is_blank(c) {
-            out.push(' ');
             rest = rest.trim_start_matches(is_blank);
+            if !rest.is_empty() && !rest.starts_with('\n') {
+                out.push(' ');
+            }
+        } else if matches!(c, '-' | '=') {
+            out.push(c);
+            rest = rest.trim_start_matches(c);
         } else {
             out.push(c);
             rest = &rest[c.len_utf8()..];
@@ -117,7 +150,23 @@ mod tests {
     use super::*;
 
     fn of(outputs: &[&str]) -> Expected {
-        Expected::of(&outputs.iter().map(ToString::to_string).collect::<Vec<_>>())
+        of_processes(outputs, 1)
+    }
+
+    fn of_processes(outputs: &[&str], processes: usize) -> Expected {
+        Expected::of(&outputs.iter().map(ToString::to_string).collect::<Vec<_>>(), processes)
+    }
+
+    #[test]
+    fn several_processes_print_in_any_order() {
+        for outputs in [["a 1\nb\n", "b\na 1\n"], ["a 1\nb\n", "b\na 2\n"]] {
+            let expected = of_processes(&outputs, 2);
+            assert_eq!([expected.compare("a 1\nb\n"), expected.compare("b\na 1\n")], [Ok(()), Ok(())]);
+            assert!(expected.compare("b\n").is_err());
+            assert_eq!(expected.compare("a 1\nb\nc\n"), Err("it prints `c`, too".into()));
+        }
+        assert!(of_processes(&["a 1\nb\n", "b\na 1\n"], 2).compare("a 3\nb\n").is_err(), "they agree on the number");
+        assert!(of(&["a\nb\n"; 2]).compare("b\na\n").is_err(), "a process of its own prints in order");
     }
 
     #[test]
@@ -138,7 +187,8 @@ mod tests {
         assert_eq!(expected.compare("64 3 Gbit/s qp 0x12\n"), Ok(()));
         assert!(expected.compare("64 3 Gbit/s failed\n").is_err());
         assert_eq!(masked("0x ab1c"), "#x ab#c");
-        assert_eq!(masked(" 10 \t 1.25\t\t7"), masked(" 10\t123.25 \t7"), "of a table whose columns are wider");
+        assert_eq!(masked("-----+---\n"), masked("------+--\n"));
+        assert_eq!(masked(" 10 \t 1.25\t\t7  \n"), masked(" 10\t123.25 \t7\n"), "of a table whose columns are wider");
     }
 
     #[test]

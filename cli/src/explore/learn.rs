@@ -69,7 +69,7 @@ pub(super) fn learn_from(
     let files: Vec<Vec<File>> = runs.iter_mut().map(|run| std::mem::take(&mut run.files)).collect();
     let cast = learn(&files);
     let outputs: Vec<String> = runs.iter().map(|run| run.facts.stdout.clone()).collect();
-    let output = Expected::of(&outputs);
+    let output = Expected::of(&outputs, cast.actors.len());
     if let Some(what) = output.leaves_out() {
         let distinct: std::collections::BTreeSet<&String> = outputs.iter().collect();
         progress.say(&format!("{what} ({} of {count} runs printed something else)", distinct.len() - 1));
