@@ -42,7 +42,13 @@ fn assert_dropped(name: &str, frame: &[u8], counter: fn(&Counters) -> u64) {
     let after = w.counters(B);
     assert_eq!(counter(&after), counter(&before) + 1, "{name}: counted\n{after:#?}");
     let dropped = |c: &Counters| {
-        c.rx_icrc_encapsulated + c.rx_not_for_us + c.rx_malformed + c.rx_bad_qp + c.rx_wrong_source + c.rx_bad_pkey
+        c.rx_icrc_encapsulated
+            + c.rx_not_for_us
+            + c.rx_malformed
+            + c.rx_bad_qp
+            + c.rx_wrong_source
+            + c.rx_bad_pkey
+            + c.eqds_credit_rejected
     };
     assert_eq!(dropped(&after), 1, "{name}: counted once");
     assert!(w.shown(B).is_empty() && w.received(B).is_empty() && w.sent(B).is_empty(), "{name}");
@@ -112,10 +118,12 @@ fn packets_of_other_queue_pairs_partitions_services_and_versions_are_dropped() {
         assert_dropped("another partition", &frame, |c| c.rx_bad_pkey);
     }
     // Every opcode of every other service, also those in the range of congestion notifications that mean nothing.
-    for opcode in (0x20..=0xff).filter(|&o| o != 0x81) {
+    for opcode in (0x20..=0xff).filter(|&o| o != 0x81 && o != 0xf5) {
         let frame = w.forge(B, opcode, 0, true, ExtHeaders::default(), &[0; 40]);
         assert_dropped(&format!("opcode {opcode:#x}"), &frame, |c| c.rx_malformed);
     }
+    let credit = w.forge(B, 0xf5, 0, true, ExtHeaders::default(), &[0; 40]);
+    assert_dropped("credit", &credit, |c| c.eqds_credit_rejected);
     for tver in 1..16 {
         let mut frame = right(&w);
         frame[BTH + 1] |= tver;

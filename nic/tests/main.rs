@@ -6,6 +6,7 @@ mod arbitrary_kinds;
 mod auth;
 mod common;
 mod congestion;
+mod credit;
 mod data;
 mod drain;
 mod errors;

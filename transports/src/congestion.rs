@@ -1,5 +1,6 @@
 //! Congestion control: how much and how fast a queue pair may send.
 
+mod credit;
 mod credit_pacer;
 pub mod dcqcn;
 mod eqds;
@@ -19,7 +20,8 @@ pub use fixed::Fixed;
 pub use notification::INTERVAL as CNP_INTERVAL;
 pub use spec::{Cc, CcError, Units};
 
-pub(crate) use eqds::{Credit, FRAMING, Refused};
+pub(crate) use credit::{frame, longest_frame, on_wire};
+pub(crate) use eqds::Credit;
 pub(crate) use point::CongestionPoint;
 #[cfg(test)]
 pub(crate) use point::looked_at;

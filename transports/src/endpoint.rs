@@ -181,7 +181,7 @@ impl Endpoint {
         };
         let reason = offer.err();
         let mut offer = offer.unwrap_or_default();
-        if offer.extensions != Extensions::NONE && self.qp.offers_credit() {
+        if reason.is_none() && self.qp.offers_credit() {
             offer.extensions = offer.extensions.union(Extensions::EQDS);
         }
         if let Some(auth) = auth {

@@ -331,6 +331,9 @@ pub trait QueuePair {
         false
     }
 
+    /// How the negotiation stands, for whoever offers credit beside another extension or none; before [`QueuePair::on_negotiation`].
+    fn on_credit_negotiation(&mut self, _: Option<&NegotiationOutcome>) {}
+
     /// Puts a congestion controller in charge of what is sent.
     fn set_congestion_control(&mut self, _: Option<Box<dyn CongestionControl>>) -> Result<(), NoCongestionControl> {
         Err(NoCongestionControl)

@@ -248,6 +248,10 @@ impl QueuePair for AnyQp {
         each!(self, qp => qp.offers_credit())
     }
 
+    fn on_credit_negotiation(&mut self, outcome: Option<&NegotiationOutcome>) {
+        each!(self, qp => qp.on_credit_negotiation(outcome));
+    }
+
     fn release_ack(&mut self) {
         each!(self, qp => qp.release_ack());
     }

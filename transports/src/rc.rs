@@ -1,5 +1,6 @@
 //! Reliable connection: requester and responder of one queue pair, with Go-Back-N.
 
+mod credit;
 mod flight_limit;
 mod go_back_n;
 mod ping_pong;
@@ -7,6 +8,7 @@ mod probe;
 pub(crate) mod requester;
 pub(crate) mod responder;
 mod stop;
+mod transmit;
 
 use std::time::Duration;
 
@@ -14,9 +16,10 @@ pub(crate) use flight_limit::FlightLimit;
 use ping_pong::PingPong;
 use requester::{Limits, Requester};
 use responder::Responder;
+use softnic_wire::opcode::Service;
 use softnic_wire::{Instant, Opcode, Qpn, Template, TxFrame};
 
-use crate::congestion::CongestionControl;
+use crate::congestion::{CongestionControl, EqdsConfig};
 use crate::invariants::ON;
 use crate::memory::PdId;
 use crate::message::Link;
@@ -54,7 +57,7 @@ pub struct Rc {
     prompt_acks: bool,
     /// Packets outstanding are limited.
     limits_flight: bool,
-    /// Requests wait: for what the peer says about a shim.
+    /// Requests wait: for what the peer says about a shim, or credit.
     held: bool,
     /// Out of retries, the work stays in place.
     halts: bool,
@@ -149,59 +152,6 @@ impl Rc {
             }
         }
     }
-
-    /// One packet of an answer, if one is owed; and whether nothing else may go now, because the queue pair stopped or the answer waits
-    /// for its turn.
-    #[inline]
-    pub(crate) fn transmit_answer(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> (bool, bool) {
-        let (data, read) = (self.responder.owes_data(), self.responder.owes_read());
-        // What is owed beside the data comes after it.
-        if data && self.requester.must_pace_answer(now) {
-            return (false, true);
-        }
-        let Some(link) = &self.link else { return (false, false) };
-        self.ack_passed = false;
-        let sent = self.responder.poll_transmit(tx, link, host);
-        if sent && data {
-            self.requester.congestion.on_answer_sent(now, tx);
-            self.requests_turn = read;
-        }
-        let failure = self.responder.failure.take();
-        let stopped = failure.is_some();
-        if let Some(f) = failure {
-            self.on_response_failure(f, host);
-        }
-        (sent, stopped)
-    }
-
-    /// Carries out local operations that wait for no packet, also where none can leave.
-    #[inline]
-    pub(crate) fn run_locals(&mut self, host: &mut impl Host) {
-        if let (true, Some(link)) = (self.requester.queue.has_locals(), &self.link)
-            && let Err(f) = self.requester.run_due_locals(link, host)
-        {
-            self.on_request_failure(f, host);
-        }
-    }
-
-    /// One packet of a request, if there is one to send.
-    #[inline]
-    fn transmit_request(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
-        let Some(link) = &self.link else { return false };
-        if !self.state.sends() || self.held {
-            return false;
-        }
-        self.requests_turn = false;
-        let sent = match self.requester.poll_transmit(now, tx, link, host) {
-            Ok(sent) => sent,
-            Err(f) => {
-                self.on_request_failure(f, host);
-                false
-            }
-        };
-        self.check_invariants();
-        sent
-    }
 }
 
 impl QueuePair for Rc {
@@ -234,7 +184,7 @@ impl QueuePair for Rc {
         self.state = QpState::Init;
     }
 
-    fn ready_to_receive(&mut self, connection: Option<&ReceiveAttr>, _: &PathProps) {
+    fn ready_to_receive(&mut self, connection: Option<&ReceiveAttr>, props: &PathProps) {
         let Some(a) = connection else { return };
         self.link = Some(Link {
             qpn: self.qpn,
@@ -245,6 +195,7 @@ impl QueuePair for Rc {
             payload: self.payload,
         });
         self.responder.start(a.rq_psn, a.mtu, a.min_rnr_timer, a.max_dest_rd_atomic);
+        self.connect_credit(a.dest_qp, props.port);
         self.state = QpState::ReadyToReceive;
     }
 
@@ -252,8 +203,7 @@ impl QueuePair for Rc {
         let SendAttr { sq_psn, timeout, retry_cnt, rnr_retry, max_rd_atomic } = *a;
         self.ping_pong.set_timeout(ack_timeout(timeout), &mut self.requester.timers);
         self.requester.start(sq_psn, &Limits { timeout: ack_timeout(timeout), retry_cnt, rnr_retry, max_rd_atomic });
-        let limited = self.link.as_ref().filter(|_| self.limits_flight);
-        self.requester.flight = limited.map_or(FlightLimit::NONE, |link| FlightLimit::for_mtu(link.mtu));
+        self.limit_flight();
         self.state = QpState::ReadyToSend;
     }
 
@@ -367,6 +317,9 @@ impl QueuePair for Rc {
         if self.owes_notification() && self.transmit_notification(now, tx, host) {
             return true;
         }
+        if self.requester.congestion.has_credit() && self.transmit_credit(now, tx, 0, host) {
+            return true;
+        }
         // The reply to a message goes before the acknowledgement of that message: its reader waits for the reply. One packet only, so
         // that a long message does not keep the acknowledgement.
         if self.responder.owes_ack_only() && !self.ack_passed && !self.prompt_acks {
@@ -416,6 +369,24 @@ impl QueuePair for Rc {
     fn set_congestion_control(&mut self, cc: Option<Box<dyn CongestionControl>>) -> Result<(), NoCongestionControl> {
         self.requester.congestion.set_controller(cc);
         Ok(())
+    }
+
+    fn use_credit(&mut self, config: Option<EqdsConfig>) -> Result<(), NoCongestionControl> {
+        self.requester.congestion.set_credit(config);
+        Ok(())
+    }
+
+    fn offers_credit(&self) -> bool {
+        self.requester.congestion.has_credit()
+    }
+
+    fn on_credit_negotiation(&mut self, outcome: Option<&NegotiationOutcome>) {
+        self.agree_on_credit(outcome);
+    }
+
+    #[inline]
+    fn takes(&self, service: Service) -> bool {
+        service == Service::Xp && self.requester.congestion.has_credit()
     }
 
     fn release_ack(&mut self) {

@@ -431,6 +431,13 @@ impl SendQueue {
         }
     }
 
+    /// Bytes that packet number `n` and those behind it carry, and how many they are, about.
+    pub(crate) fn left_from(&mut self, n: u64, mtu: PathMtu) -> (u64, u64) {
+        let bytes = self.end_bytes - self.bytes_before(n, mtu);
+        let requests = self.locate(n).map_or(0, |position| self.published.wrapping_sub(position));
+        (bytes, bytes / u64::from(mtu.bytes()) + u64::from(requests))
+    }
+
     /// Where the bytes of the work request at `position` come from.
     #[inline]
     pub(crate) fn source(&self, position: u32, slot: &Slot) -> Source<'_> {

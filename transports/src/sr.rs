@@ -9,6 +9,7 @@ mod acknowledgement;
 mod answers;
 mod arrivals;
 mod bitmap;
+mod credit;
 mod data_request;
 mod flight;
 mod held;
@@ -30,7 +31,7 @@ use softnic_wire::opcode::{Kind, Service};
 use softnic_wire::sr::{SrEth, SrSettings};
 use softnic_wire::{Instant, Opcode, Psn, Qpn, TxFrame};
 
-use crate::congestion::CongestionControl;
+use crate::congestion::{CongestionControl, EqdsConfig};
 use crate::invariants;
 use crate::negotiation::{Choice, Extension, NegotiationOutcome, Offer};
 use crate::outstanding::{OutstandingRecvs, OutstandingSends, RecvsKept};
@@ -324,6 +325,9 @@ impl QueuePair for Sr {
         let active = if opcode.service() == Service::Sr {
             self.rc.requester.congestion.on_packet(now, packet, host);
             self.handle_selective(now, packet, host) || self.rc.owes_notification()
+        } else if opcode.service() == Service::Xp {
+            // Credit: of other packets of XP none are taken.
+            self.rc.requester.congestion.on_packet(now, packet, host)
         } else {
             // Of each kind of requests, and of their answers, one is spoken.
             let other = if opcode.is_response() { self.requester.is_some() } else { self.responder.is_some() };
@@ -342,6 +346,9 @@ impl QueuePair for Sr {
 
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         if self.rc.owes_notification() && self.rc.transmit_notification(now, tx, host) {
+            return true;
+        }
+        if self.rc.requester.congestion.has_credit() && self.transmit_credit(now, tx, host) {
             return true;
         }
         match self.choice {
@@ -389,6 +396,18 @@ impl QueuePair for Sr {
         self.rc.set_congestion_control(cc)
     }
 
+    fn use_credit(&mut self, config: Option<EqdsConfig>) -> Result<(), NoCongestionControl> {
+        self.rc.use_credit(config)
+    }
+
+    fn offers_credit(&self) -> bool {
+        self.rc.offers_credit()
+    }
+
+    fn on_credit_negotiation(&mut self, outcome: Option<&NegotiationOutcome>) {
+        self.rc.on_credit_negotiation(outcome);
+    }
+
     fn release_ack(&mut self) {
         self.rc.release_ack();
     }
@@ -403,7 +422,7 @@ impl QueuePair for Sr {
 
     #[inline]
     fn takes(&self, service: Service) -> bool {
-        service == Service::Sr
+        service == Service::Sr || self.rc.takes(service)
     }
 
     fn on_negotiation(&mut self, outcome: Option<&NegotiationOutcome>, rtt: Option<Duration>) {

@@ -163,6 +163,11 @@ impl Transport {
         self.kind().is_connected()
     }
 
+    /// Whether its packets can wait for credit of the receiver (EQDS). LoWAR's cannot: a packet of credit has no place in its blocks.
+    pub const fn has_credit(self) -> bool {
+        matches!(self, Transport::Rc | Transport::Sr { .. } | Transport::Xp(_))
+    }
+
     /// Whether the last byte of a WRITE is in memory only when all bytes are.
     pub const fn places_in_order(self) -> bool {
         !matches!(self, Transport::Sr { .. } | Transport::Xp(_))

@@ -390,9 +390,7 @@ impl Xp {
     /// Ends the work whose time is over.
     fn expire(&mut self, now: Instant, host: &mut impl Host) {
         if let Some(credit) = &mut self.rest.credit {
-            let (granted, again) = credit.on_time(now);
-            host.counters().eqds_granted_bytes += u64::from(granted);
-            host.counters().eqds_asked_again += u64::from(again);
+            credit.expire(now, host);
         }
         let mtu = self.link.map_or(0, |link| link.mtu.bytes());
         if self.sends_own() && self.state != QpState::Error {

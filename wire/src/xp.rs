@@ -121,7 +121,7 @@ impl fmt::Display for XpFeedback {
     }
 }
 
-/// The body of an XP credit packet, which both sides of a connection send: what the sender of the packet has granted, and what the sender
+/// The body of an XP credit packet, which both sides of a connection send, also of a reliable one: what the sender of the packet has granted, and what the sender
 /// of the packet has to send itself. Both count bytes on the wire since the connection began, modulo 2^32; the PSN in the BTH counts the
 /// credit packets of its direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -315,11 +315,13 @@ impl Nic {
     /// # Errors
     /// When its transport has no credit.
     pub fn use_credit(&mut self, qpn: Qpn, config: Option<EqdsConfig>) -> Result<(), ObjectError> {
+        let negotiates = self.slot_of(qpn).is_some_and(|slot| slot.endpoint.negotiates());
+        let transaction_id = if negotiates { 0 } else { self.draw_transaction_id(qpn) };
         let (_, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
         if !matches!(slot.endpoint.qp.state(), QpState::Reset | QpState::Init) {
             return Err(ObjectError::WrongKind);
         }
-        slot.endpoint.qp.use_credit(config).map_err(|NoCongestionControl| ObjectError::WrongKind)
+        slot.endpoint.use_credit(config, transaction_id).map_err(|NoCongestionControl| ObjectError::WrongKind)
     }
 
     // ---- work ----

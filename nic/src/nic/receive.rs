@@ -174,7 +174,11 @@ impl Nic {
         let of_packet = opcode.service();
         let fits = of_packet == service || opcode == Opcode::CNP || slot.endpoint.qp.takes(of_packet);
         if !fits || packet.bth.tver != 0 {
-            counters.rx_malformed += 1;
+            // A queue pair of a reliable connection may have credit, and has agreed on none.
+            match opcode == Opcode::XP_CREDIT && slot.init.transport.has_credit() {
+                true => counters.eqds_credit_rejected += 1,
+                false => counters.rx_malformed += 1,
+            }
             return false;
         }
         let ecn_ce = layout.traffic_class(frame).is_some_and(|c| c & 3 == 3);

@@ -72,8 +72,12 @@ pub(crate) struct Credit {
     peer: Qpn,
     /// The port of the NIC, whose pacer hands out turns.
     pub(crate) port: usize,
-    /// The peer speaks it: else nothing is sent to the peer, and nothing waits for credit.
+    /// The longest frame of the connection.
+    longest: u32,
+    /// The peer speaks it: else nothing waits for credit, and the peer is not asked for any.
     agreed: bool,
+    /// A peer that asks is granted what it asks for: one that speaks it, or may without our having heard so.
+    grants: bool,
     /// As a sender: bytes that left or were given up, what was granted, what was said to be wanted, and the most that was ever said.
     sent: u32,
     granted: u32,
@@ -109,7 +113,9 @@ impl Credit {
             own: Qpn::new(0),
             peer: Qpn::new(0),
             port: 0,
+            longest: 0,
             agreed: false,
+            grants: false,
             sent: 0,
             granted: 0,
             said: 0,
@@ -128,9 +134,14 @@ impl Credit {
         }
     }
 
-    /// The queue pairs were connected, by this port.
-    pub(crate) fn connect(&mut self, own: Qpn, peer: Qpn, port: usize) {
-        *self = Credit { own, peer, port, ..Credit::new(self.config) };
+    /// The queue pairs were connected, by this port, with frames that are so long at most.
+    pub(crate) fn connect(&mut self, own: Qpn, peer: Qpn, port: usize, longest: u32) {
+        *self = Credit { own, peer, port, longest, ..Credit::new(self.config) };
+    }
+
+    /// Whether its queue pair is connected, and has not stopped.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.longest != 0
     }
 
     /// The queue pair was reset.
@@ -139,7 +150,17 @@ impl Credit {
     }
 
     pub(crate) fn set_agreed(&mut self, agreed: bool) {
-        self.agreed = agreed;
+        (self.agreed, self.grants) = (agreed, agreed);
+    }
+
+    /// The peer has not said whether it speaks it, and may have been told that we do: what it asks for is granted.
+    pub(crate) fn set_open(&mut self) {
+        (self.agreed, self.grants) = (false, true);
+    }
+
+    /// Whether a peer that asks is granted what it asks for.
+    pub(crate) fn grants(&self) -> bool {
+        self.grants
     }
 
     /// Whether the peer speaks it, so that what is sent waits for credit.
@@ -160,6 +181,24 @@ impl Credit {
         !self.agreed || frame + FRAMING <= self.room()
     }
 
+    /// Whether any frame of the connection may leave.
+    #[inline]
+    pub(crate) fn may_send_any(&self) -> bool {
+        self.may_send(self.longest)
+    }
+
+    /// Whether any frame may leave behind one of this length.
+    #[inline]
+    pub(crate) fn may_send_behind(&self, frame: u32) -> bool {
+        self.may_send(frame + FRAMING + self.longest)
+    }
+
+    /// Whether the peer was asked again and again, and nothing at all was heard of it: whoever waits for its credit would never notice that
+    /// it is gone.
+    pub(crate) fn is_deserted(&self, now: Instant) -> bool {
+        self.asked >= DOUBLINGS && self.heard_at + SILENCE < now
+    }
+
     /// A frame of this length leaves.
     #[inline]
     pub(crate) fn on_sent(&mut self, frame: u32) {
@@ -170,7 +209,7 @@ impl Credit {
     /// would send when nobody counts on it.
     pub(crate) fn has_something(&mut self, waiting: u32) -> bool {
         if !self.agreed {
-            return false;
+            return self.grants && self.owes;
         }
         let waiting = waiting.min(MOST_ASKED);
         let total = self.sent.wrapping_add(waiting);
@@ -191,7 +230,8 @@ impl Credit {
 
     /// The packet that is due, and its PSN.
     pub(crate) fn write(&mut self, now: Instant, waiting: u32) -> (Psn, XpCredit) {
-        let total = self.sent.wrapping_add(waiting.min(MOST_ASKED));
+        // Who has not heard that the peer speaks it wants nothing.
+        let total = if self.agreed { self.sent.wrapping_add(waiting.min(MOST_ASKED)) } else { self.granted };
         if ahead(total, self.said_most) > 0 {
             self.said_most = total;
         }
@@ -246,7 +286,7 @@ impl Credit {
     /// Takes a turn, if the peer waits for credit and has none yet.
     pub(crate) fn take_turn(&mut self, now: Instant, pacer: &mut CreditPacer) {
         let waits = ahead(self.wanted, self.given);
-        if self.turn != NEVER || !self.agreed || waits <= 0 || self.heard_at + SILENCE < now {
+        if self.turn != NEVER || !self.grants || waits <= 0 || self.heard_at + SILENCE < now {
             return;
         }
         self.amount = (self.config.quantum * weight(waits as u32)).min(waits as u32);

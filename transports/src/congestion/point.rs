@@ -1,11 +1,14 @@
 //! Congestion control of a connected queue pair: a reaction point, which sends at the pace and inside the window of a controller, and
 //! a notification point, which notifies the sender of marked packets.
 
+use softnic_wire::opcode::Service;
 use softnic_wire::{Instant, Opcode, TxFrame};
 
 use super::notification::{INTERVAL, NotificationPoint};
-use super::{CongestionControl, Feedback};
+use super::{CongestionControl, Credit, EqdsConfig, Feedback};
+use crate::best_effort::NEVER;
 use crate::message::Link;
+use crate::qp::earlier;
 use crate::timers::{Timer, TimerTable};
 use crate::{Host, Inbound};
 
@@ -16,9 +19,11 @@ pub(crate) struct CongestionPoint {
     notification: NotificationPoint,
 }
 
-/// A controller, and what is measured for it. Boxed: most queue pairs have none.
+/// A controller, and what is measured for it; or credit of the peer. Boxed: most queue pairs have neither.
 struct ReactionPoint {
-    controller: Box<dyn CongestionControl>,
+    controller: Option<Box<dyn CongestionControl>>,
+    /// Where the receiver decides when requests leave.
+    credit: Option<Box<Credit>>,
     /// Bytes of payload that are acknowledged, of all that were ever sent.
     bytes_acked: u64,
     /// A packet whose answer tells the round-trip time: its number, and when it left. None that is sent again is timed.
@@ -28,6 +33,12 @@ struct ReactionPoint {
 }
 
 impl ReactionPoint {
+    fn new(controller: Option<Box<dyn CongestionControl>>, credit: Option<Box<Credit>>) -> Option<Box<ReactionPoint>> {
+        let any = controller.is_some() || credit.is_some();
+        let not_before = Instant::ZERO;
+        any.then(|| Box::new(ReactionPoint { controller, credit, bytes_acked: 0, timed: None, not_before }))
+    }
+
     /// Whether a notification that comes now counts: as many as a notification point sends, and no more, whoever sends them.
     fn heeds_notification(&mut self, now: Instant) -> bool {
         let heeds = now >= self.not_before;
@@ -41,37 +52,89 @@ impl ReactionPoint {
 impl CongestionPoint {
     /// Puts a controller in charge, or none.
     pub(crate) fn set_controller(&mut self, controller: Option<Box<dyn CongestionControl>>) {
-        self.reaction = controller.map(|controller| match self.reaction.take() {
-            Some(old) => Box::new(ReactionPoint { controller, ..*old }),
-            None => Box::new(ReactionPoint { controller, bytes_acked: 0, timed: None, not_before: Instant::ZERO }),
-        });
+        self.reaction = match self.reaction.take() {
+            Some(old) if controller.is_some() => Some(Box::new(ReactionPoint { controller, ..*old })),
+            old => ReactionPoint::new(controller, old.and_then(|old| old.credit)),
+        };
+    }
+
+    fn controller(&self) -> Option<&dyn CongestionControl> {
+        self.reaction.as_ref()?.controller.as_deref()
+    }
+
+    // ---- credit ----
+
+    /// Credit is offered to the peer, or none.
+    pub(crate) fn set_credit(&mut self, config: Option<EqdsConfig>) {
+        let controller = self.reaction.take().and_then(|old| old.controller);
+        self.reaction = ReactionPoint::new(controller, config.map(|config| Box::new(Credit::new(config))));
+    }
+
+    /// Whether credit is offered to the peer.
+    #[inline]
+    pub(crate) fn has_credit(&self) -> bool {
+        self.reaction.as_ref().is_some_and(|r| r.credit.is_some())
+    }
+
+    pub(crate) fn credit_mut(&mut self) -> Option<&mut Credit> {
+        self.reaction.as_mut()?.credit.as_deref_mut()
+    }
+
+    /// The credit that requests wait for, where the peer agreed to it.
+    pub(crate) fn credit(&self) -> Option<&Credit> {
+        self.reaction.as_ref()?.credit.as_deref().filter(|credit| credit.is_agreed())
+    }
+
+    /// The time that a packet waits for, or before it that of credit.
+    pub(crate) fn wake_at(&self, until: Option<Instant>) -> Option<Instant> {
+        let due = self.reaction.as_ref().and_then(|r| r.credit.as_ref()).map(|credit| credit.due());
+        earlier(until, due.filter(|&due| due != NEVER))
+    }
+
+    /// A packet came to a queue pair that offers credit; whether it was one of credit, or another of XP, of which none is taken.
+    fn hear_for_credit(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
+        let Some(credit) = self.credit_mut() else { return false };
+        credit.on_heard(now);
+        let opcode = packet.bth.opcode;
+        if opcode.service() != Service::Xp {
+            return false;
+        }
+        match (opcode == Opcode::XP_CREDIT, credit.is_connected()) {
+            (true, true) if credit.grants() => credit.receive(now, packet, host),
+            (true, true) => host.counters().eqds_credit_rejected += 1,
+            // It has stopped, or was reset.
+            (true, false) => {}
+            (false, _) => host.counters().rx_malformed += 1,
+        }
+        true
     }
 
     /// Bytes of payload that may be in flight.
     #[inline]
     pub(crate) fn window(&self) -> u64 {
-        self.reaction.as_ref().map_or(u64::MAX, |r| r.controller.window())
+        self.controller().map_or(u64::MAX, |c| c.window())
     }
 
-    /// The window in bytes and the rate of the controller that is in charge.
+    /// The window in bytes and the rate of the controller that is in charge; with credit, what of it is left.
     pub(crate) fn limits(&self) -> (Option<u64>, Option<u64>) {
-        let controller = self.reaction.as_ref().map(|r| &r.controller);
+        let controller = self.controller();
         // A controller that only paces has a window without end.
         let window = controller.map(|c| c.window()).filter(|&bytes| bytes != u64::MAX);
+        let window = self.credit().map(|credit| credit.room().into()).or(window);
         (window, controller.and_then(|c| c.rate()))
     }
 
     /// Whether the controller wants to hear of packets that came.
     pub(crate) fn wants_feedback(&self) -> bool {
-        self.reaction.as_ref().is_some_and(|r| r.controller.wants_feedback())
+        self.controller().is_some_and(|c| c.wants_feedback())
     }
 
     /// Payload bytes after which the next packet asks for an answer.
     pub(crate) fn ask_every(&self) -> u64 {
-        self.reaction.as_ref().map_or(u64::MAX, |r| r.controller.ask_every())
+        self.controller().map_or(u64::MAX, |c| c.ask_every())
     }
 
-    /// Whether a controller is in charge.
+    /// Whether a controller is in charge, or credit.
     #[inline]
     pub(crate) fn is_controlled(&self) -> bool {
         self.reaction.is_some()
@@ -89,22 +152,28 @@ impl CongestionPoint {
         self.notification = NotificationPoint::default();
         self.start();
         if let Some(r) = &mut self.reaction {
-            r.controller.reset();
+            r.controller.iter_mut().for_each(|c| c.reset());
+            r.credit.iter_mut().for_each(|credit| credit.reset());
             r.not_before = Instant::ZERO;
         }
     }
 
     // ---- marks and notifications ----
 
-    /// Takes note of the mark of congestion on a packet, and of a notification of congestion; whether the packet was one.
+    /// Takes note of the mark of congestion on a packet, and of a notification of congestion and credit; whether the packet was one of these
+    /// two.
     #[inline]
     pub(crate) fn on_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
         let opcode = packet.bth.opcode;
         self.notification.on_packet(now, packet.ecn_ce, opcode);
+        if self.reaction.is_some() && self.hear_for_credit(now, packet, host) {
+            return true;
+        }
         if opcode != Opcode::CNP {
             return false;
         }
-        if self.reaction.as_mut().is_some_and(|r| r.heeds_notification(now)) {
+        let controlled = self.reaction.as_mut().filter(|r| r.controller.is_some());
+        if controlled.is_some_and(|r| r.heeds_notification(now)) {
             host.counters().rp_cnp_handled += 1;
             self.feed_back(now, Feedback::CongestionNotification);
         } else {
@@ -145,36 +214,43 @@ impl CongestionPoint {
     /// When the next packet may go, if that is not now.
     #[inline]
     pub(crate) fn pacing(&self, now: Instant) -> Option<Instant> {
-        self.reaction.as_ref().map(|r| r.controller.next_send()).filter(|&t| now < t)
+        self.controller().map(|c| c.next_send()).filter(|&t| now < t)
     }
 
     /// Whether an answer with data must wait: the sender of data slows down, and of a READ that is its responder.
     #[inline]
     pub(crate) fn must_pace_answer(&self, now: Instant, timers: &mut TimerTable) -> bool {
         let until = self.pacing(now).filter(|_| self.paces_answers());
-        if let Some(until) = until {
-            timers.set(Timer::Pacing, until);
+        if until.is_some() {
+            timers.set_or_stop(Timer::Pacing, self.wake_at(until));
         }
         until.is_some()
     }
 
     fn paces_answers(&self) -> bool {
-        self.reaction.as_ref().is_some_and(|r| r.controller.paces_answers())
+        self.controller().is_some_and(|c| c.paces_answers())
     }
 
     /// An answer with data left.
     #[inline]
     pub(crate) fn on_answer_sent(&mut self, now: Instant, tx: &TxFrame<'_>) {
-        if self.paces_answers() {
-            self.on_sent(now, tx);
+        if self.paces_answers()
+            && let Some(controller) = self.reaction.as_mut().and_then(|r| r.controller.as_mut())
+        {
+            controller.on_sent(now, tx.wire_len() as u32);
         }
     }
 
-    /// A packet left: those behind it wait for their turn.
+    /// A packet left: those behind it wait for their turn, and have so much less credit.
     #[inline]
     pub(crate) fn on_sent(&mut self, now: Instant, tx: &TxFrame<'_>) {
-        if let Some(r) = &mut self.reaction {
-            r.controller.on_sent(now, tx.wire_len() as u32);
+        let Some(r) = &mut self.reaction else { return };
+        let bytes = tx.wire_len() as u32;
+        if let Some(controller) = &mut r.controller {
+            controller.on_sent(now, bytes);
+        }
+        if let Some(credit) = r.credit.as_mut().filter(|credit| credit.is_agreed()) {
+            credit.on_sent(bytes);
         }
     }
 
@@ -209,13 +285,15 @@ impl CongestionPoint {
         r.bytes_acked = bytes;
         let rtt = r.timed.filter(|&(n, _)| n < una).map(|(_, left)| now.saturating_since(left));
         r.timed = r.timed.filter(|_| rtt.is_none());
-        r.controller.on_feedback(now, Feedback::Acknowledged { bytes: new, rtt });
+        if let Some(controller) = &mut r.controller {
+            controller.on_feedback(now, Feedback::Acknowledged { bytes: new, rtt });
+        }
     }
 
     /// Tells the controller how sending went.
     pub(crate) fn feed_back(&mut self, now: Instant, feedback: Feedback) {
-        if let Some(r) = &mut self.reaction {
-            r.controller.on_feedback(now, feedback);
+        if let Some(controller) = self.reaction.as_mut().and_then(|r| r.controller.as_mut()) {
+            controller.on_feedback(now, feedback);
         }
     }
 }

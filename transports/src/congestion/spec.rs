@@ -122,7 +122,7 @@ impl Cc {
             Cc::None => true,
             Cc::Window | Cc::Fixed { .. } | Cc::Dcqcn(_) => transport.has_congestion_control(),
             Cc::Swift(_) => transport.is_reliable() || transport.is_bounded(),
-            Cc::Eqds(_) => transport.is_bounded(),
+            Cc::Eqds(_) => transport.has_credit(),
         }
     }
 
@@ -372,7 +372,7 @@ mod tests {
         };
         assert_eq!(of("swift"), ["rc", "sr", "lowar", "xp"]);
         assert_eq!(of("dcqcn"), ["rc", "sr", "lowar", "xp", "uc"]);
-        assert_eq!(of("eqds"), ["xp"]);
+        assert_eq!(of("eqds"), ["rc", "sr", "xp"]);
         assert_eq!(of("none").len(), 6);
     }
 

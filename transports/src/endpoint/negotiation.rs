@@ -10,8 +10,9 @@ use softnic_wire::{Instant, Qpn};
 
 use super::{Endpoint, Terms};
 use crate::auth::{Auth, AuthError, Secret};
+use crate::congestion::EqdsConfig;
 use crate::negotiation::{Agreed, Agreement, Choice, FallbackReason, NegotiationOutcome};
-use crate::qp::QpKind;
+use crate::qp::{NoCongestionControl, QpKind};
 use crate::sdr::{SdrOfferError, SdrOutcome, SdrTerms};
 use crate::{QpState, QueuePair};
 
@@ -44,6 +45,27 @@ impl Endpoint {
         let qpn = self.qp.qpn();
         let first = || Box::new(Terms { agreement: Agreement::new(qpn, transaction_id), auth: None });
         self.terms.get_or_insert_with(first).agreement.offer_sdr(Some(sdr));
+        self.find_layers();
+        Ok(())
+    }
+
+    /// Whether it agrees with its peer on anything, or tries to.
+    pub fn negotiates(&self) -> bool {
+        self.terms.is_some()
+    }
+
+    /// Credit is offered to the peer from RTR on, beside what else is, and what is sent waits for the peer's where the peer offers it too; or
+    /// no credit. The negotiation has this transaction id, where there was to be none.
+    pub fn use_credit(&mut self, config: Option<EqdsConfig>, transaction_id: u64) -> Result<(), NoCongestionControl> {
+        if !self.transport.has_credit() {
+            return Err(NoCongestionControl);
+        }
+        self.qp.use_credit(config)?;
+        let qpn = self.qp.qpn();
+        let first = || Box::new(Terms { agreement: Agreement::new(qpn, transaction_id), auth: None });
+        if config.is_some() {
+            self.terms.get_or_insert_with(first);
+        }
         self.find_layers();
         Ok(())
     }
@@ -137,8 +159,9 @@ impl Endpoint {
                 shim.on_agreement(agreed);
             }
         }
+        self.qp.on_credit_negotiation(outcome.as_ref());
         // Nothing waits for what the peer says of SDR.
-        if self.extensions() != Extensions::NONE {
+        if self.extensions() != Extensions::NONE || self.qp.offers_credit() {
             self.qp.on_negotiation(of_transport.as_ref(), rtt);
         }
     }
@@ -150,8 +173,12 @@ impl Endpoint {
     }
 
     /// What requests are sent by, where an extension is offered, and not SDR alone; `None` for others. A peer that is refused gets none.
+    /// Where nothing but credit is offered, whether it is agreed on.
     pub fn choice(&self) -> Option<Choice> {
-        let agreement = self.agreement().filter(|_| self.extensions() != Extensions::NONE)?;
+        let agreement = self.agreement()?;
+        if self.extensions() == Extensions::NONE {
+            return self.qp.offers_credit().then(|| agreement.choice(Extensions::EQDS));
+        }
         if let Some(reason) = self.refusal() {
             return Some(Choice::Standard(reason));
         }

@@ -23,9 +23,10 @@ pub(super) fn usable(offer: Offer) -> Offer {
 }
 
 /// The extensions that both offer. SDR is one only with the same scheme on top of it: the others read their peer's settings, whatever ours are.
-/// Credit is for packets of XP.
+/// Credit is for packets of one kind: those of XP on both sides, or those of reliable connections on both.
 pub(super) fn common(ours: &Offer, peers: &Offer) -> Extensions {
     let both = ours.extensions.intersection(peers.extensions);
-    let both = if both.contains(Extensions::XP) { both } else { both.without(Extensions::EQDS) };
+    let has_xp = |offer: &Offer| offer.extensions.contains(Extensions::XP);
+    let both = if has_xp(ours) == has_xp(peers) { both } else { both.without(Extensions::EQDS) };
     if sdr::is_same_scheme(&ours.settings, &peers.settings) { both } else { both.without(Extensions::SDR) }
 }

@@ -18,6 +18,7 @@ impl Rc {
         (self.state, self.halted) = (QpState::Error, Some(status));
         self.responder.fall_silent();
         self.release_ack();
+        self.stop_credit();
         self.requester.stop_timers();
     }
 
@@ -30,6 +31,7 @@ impl Rc {
         };
         self.state = QpState::Error;
         self.release_ack();
+        self.stop_credit();
         self.requester.flush(work, self.qpn, host);
         self.responder.receives.flush(receive, host);
         if self.responder.receives.are_shared() {

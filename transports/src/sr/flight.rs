@@ -173,6 +173,11 @@ impl Flight {
         self.lost_count > 0
     }
 
+    /// Packets that count as lost.
+    pub(super) fn lost(&self) -> u32 {
+        self.lost_count
+    }
+
     /// The oldest packet that counts as lost.
     #[inline]
     pub(super) fn next_lost(&mut self) -> Option<u64> {

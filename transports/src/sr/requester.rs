@@ -96,8 +96,8 @@ impl Requester {
         base.run_local(link, host)?;
         let has_something = self.flight.has_lost() || self.flight.next() != base.queue.end();
         let until = base.congestion.pacing(now).filter(|_| has_something);
-        base.timers.set_or_stop(Timer::Pacing, until);
-        if until.is_some() {
+        base.timers.set_or_stop(Timer::Pacing, base.congestion.wake_at(until));
+        if until.is_some() || self.awaits_credit(now, base) {
             return Ok(false);
         }
         if base.draining && self.since_ack_req > 0 && !self.flight.is_empty() {
@@ -115,6 +115,7 @@ impl Requester {
         base.rd_atomic += u32::from(!again && awaits_data);
         // Data answers for itself.
         let ack_req = self.must_ask(again, base, link)
+            || !base.credit_goes_on(position, slot.ends_with(n), link)
             || !awaits_data && pauses && (base.hastened > 0 || base.next_new(false).is_none());
         if self.emit(tx, link, n, position, ack_req, base, host).is_err() {
             if !again {
@@ -420,7 +421,10 @@ impl Requester {
 
     // ---- time ----
 
-    fn start_timer(&mut self, now: Instant, base: &mut Base, rtt: &RoundTrip) {
+    pub(super) fn start_timer(&mut self, now: Instant, base: &mut Base, rtt: &RoundTrip) {
+        if self.is_starved(now, base) {
+            return self.timer.stop(&mut base.timers);
+        }
         // While the peer is left alone it cannot answer.
         let from = base.timers.get(Timer::Rnr).map_or(now, |t| t.max(now));
         let watched = if !self.flight.is_empty() {
@@ -442,6 +446,11 @@ impl Requester {
     ) -> Result<(), Failure> {
         base.timers.take_expired(Timer::Rnr, now);
         let Some(expired) = self.timer.expire(&mut base.timers, now) else { return Ok(()) };
+        // A peer of which nothing is heard at all is one to give up on, as ever.
+        if self.flight.has_lost() && base.awaits_credit(now, true) {
+            self.expire_behind_credit(now, expired, base, rtt);
+            return Ok(());
+        }
         if expired == Expired::High {
             host.counters().local_ack_timeout_err += 1;
             base.count_retry(host)?;

@@ -6,7 +6,7 @@ use softnic_wire::Qpn;
 
 use super::feedback::Limit;
 use super::*;
-use crate::congestion::{CongestionControl, EqdsConfig};
+use crate::congestion::{CongestionControl, EqdsConfig, longest_frame};
 use crate::negotiation::NegotiationOutcome;
 use crate::posting::RecvRules;
 use crate::qp::{NoCongestionControl, ReceiveAttr, SendAttr, Update, earlier};
@@ -182,11 +182,12 @@ impl QueuePair for Xp {
         let Some(a) = connection else { return };
         let Config { qpn, pd, payload, .. } = self.rest.config;
         let template = Template::new(&a.path, a.dest_qp, a.pkey);
-        self.link = Some(Link { qpn, pd, template, mtu: a.mtu, access: a.access, payload });
+        let link = Link { qpn, pd, template, mtu: a.mtu, access: a.access, payload };
+        self.link = Some(link);
         (self.rest.jobs, self.answers) = (Jobs::new(a.max_dest_rd_atomic), false);
         self.receiver = Receiver::new(a.rq_psn.value());
         if let Some(credit) = &mut self.rest.credit {
-            credit.connect(qpn, a.dest_qp, props.port);
+            credit.connect(qpn, a.dest_qp, props.port, longest_frame(&link));
         }
         if let Some(standard) = &mut self.rest.standard {
             either!(standard, qp => qp.ready_to_receive(connection, props));

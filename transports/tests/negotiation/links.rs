@@ -138,8 +138,8 @@ fn common(a: Offer, b: Offer) -> Agreed {
             Extensions::SR => window_of(a) > 0 && window_of(b) > 0,
             Extensions::LOWAR => has_code(a) && has_code(b),
             Extensions::SDR => scheme(a) == scheme(b),
-            // Credit is spent by packets of XP.
-            Extensions::EQDS => [a, b].iter().all(|offer| offer.extensions.contains(Extensions::XP)),
+            // Credit is spent by packets of XP, or by others.
+            Extensions::EQDS => a.extensions.contains(Extensions::XP) == b.extensions.contains(Extensions::XP),
             _ => true,
         };
         if usable && a.extensions.contains(one) && b.extensions.contains(one) {

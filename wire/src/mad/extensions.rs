@@ -47,7 +47,7 @@ impl Extensions {
     /// Authentication of every packet.
     pub const AUTH: Extensions = Extensions(1 << 4);
 
-    /// Credit of the receiver (EQDS), for XP.
+    /// Credit of the receiver (EQDS), for XP, or for reliable connections.
     pub const EQDS: Extensions = Extensions(1 << 5);
 
     /// Whether all of `other` are in this set.

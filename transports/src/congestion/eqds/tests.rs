@@ -19,7 +19,7 @@ fn config() -> EqdsConfig {
 fn pair() -> [Credit; 2] {
     [(1, 2), (2, 1)].map(|(own, peer)| {
         let mut credit = Credit::new(config());
-        credit.connect(Qpn::new(own), Qpn::new(peer), 1);
+        credit.connect(Qpn::new(own), Qpn::new(peer), 1, 4096);
         credit.set_agreed(true);
         credit
     })
@@ -218,6 +218,42 @@ fn without_agreement_nothing_waits_and_nothing_is_told() {
     }
     receiver.take_turn(at(0), &mut pacer);
     assert_eq!(receiver.due(), NEVER);
+}
+
+#[test]
+fn who_has_not_heard_whether_its_peer_speaks_it_grants_what_is_asked_for_and_asks_for_nothing() {
+    let [mut sender, mut receiver] = pair();
+    let mut pacer = CreditPacer::new(LINE);
+    receiver.set_open();
+    ask(&mut sender, &mut receiver, at(0), 20_000);
+    receiver.take_turn(at(0), &mut pacer);
+    assert_eq!(receiver.on_time(at(0)), (4000, false));
+    assert!(receiver.may_send(4096) && receiver.has_something(1 << 20));
+    let (psn, body) = receiver.write(at(0), 1 << 20);
+    assert_eq!((body.granted, body.wanted), (4000, 0));
+    assert_eq!((sender.on_packet(at(1), psn, &body), sender.granted), (Ok(()), 4000));
+    // It was told, and waits for nothing.
+    receiver.take_turn(at(1), &mut pacer);
+    assert!(!receiver.has_something(1 << 20) && receiver.due() != NEVER);
+}
+
+#[test]
+fn a_peer_is_gone_when_it_was_asked_often_and_nothing_at_all_came_for_long() {
+    let [mut sender, _] = pair();
+    sender.on_heard(at(0));
+    assert!(sender.has_something(1 << 20));
+    sender.write(at(0), 1 << 20);
+    let mut asked = 0;
+    while !sender.is_deserted(sender.due()) {
+        let now = sender.due();
+        assert_eq!(sender.on_time(now), (0, true));
+        sender.write(now, 1 << 20);
+        asked += 1;
+    }
+    assert!(sender.due() > at(100_000) && (6..20).contains(&asked), "{asked}");
+    let now = sender.due();
+    sender.on_heard(now);
+    assert!(!sender.is_deserted(now));
 }
 
 #[test]

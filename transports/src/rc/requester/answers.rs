@@ -112,7 +112,10 @@ impl Requester {
         }
         self.go_back_n.on_sequence_nak(psn);
         self.timers.set(Timer::Rnr, now + timer.duration());
-        self.arm(now);
+        match self.awaits_credit_again() {
+            true => self.timers.stop(Timer::Ack),
+            false => self.arm(now),
+        }
         Ok(())
     }
 
@@ -136,7 +139,8 @@ impl Requester {
         }
         (self.retries, self.rnr_retries) = (0, 0);
         self.go_back_n.on_acknowledged(self.window);
-        if self.answer_due > self.una && !planted(Bug::ClockStops) {
+        let owed = self.answer_due > self.una && !self.awaits_credit_again();
+        if owed && !planted(Bug::ClockStops) {
             self.arm(now);
         } else {
             self.timers.stop(Timer::Ack);

@@ -134,11 +134,14 @@ impl Requester {
         }
         self.timers.stop(Timer::Rnr);
         let until = self.congestion.pacing(now).filter(|_| self.has_something());
-        self.timers.set_or_stop(Timer::Pacing, until);
+        self.timers.set_or_stop(Timer::Pacing, self.congestion.wake_at(until));
         if until.is_some() {
             return Ok(None);
         }
         self.run_due_locals(link, host)?;
+        if self.awaits_credit(now, self.has_nothing_under_way()) {
+            return Ok(None);
+        }
         if let Some((psn, position)) = self.next_again() {
             return Ok(Some((psn, position, true)));
         }
@@ -159,6 +162,16 @@ impl Requester {
         Ok(None)
     }
 
+    /// The packet that is sent again next, if any is.
+    pub(in crate::rc) fn next_resend(&self) -> Option<Psn> {
+        self.go_back_n.next_resend(self.window)
+    }
+
+    /// Whether no answer is on its way: nothing was sent that is not acknowledged, or all of that will be sent again, or none asked for one.
+    pub(super) fn has_nothing_under_way(&self) -> bool {
+        self.is_unanswerable() || self.next_resend() == Some(self.window.una)
+    }
+
     /// Whether there is any packet to send, now or later.
     #[inline]
     pub(in crate::rc) fn has_something(&self) -> bool {
@@ -176,10 +189,12 @@ impl Requester {
             return known;
         }
         // Nothing new may go while something is to be sent again, also when that cannot be read any more.
-        let more = match self.go_back_n.next_resend(self.window) {
-            Some(_) => self.next_again().is_some(),
-            None => self.may_go_on_unasked(link.mtu) && self.next_new(false).is_some(),
-        };
+        let more = self.credit_goes_on(position, ends, link);
+        let more = more
+            && match self.go_back_n.next_resend(self.window) {
+                Some(_) => self.next_again().is_some(),
+                None => self.may_go_on_unasked(link.mtu) && self.next_new(false).is_some(),
+            };
         !more
     }
 
