@@ -129,7 +129,7 @@ pub(crate) struct Args {
     metrics: Option<EndpointAddress>,
     /// What decides how fast connections send, at both ends: window, no more outstanding than a receiver in software has room for; none;
     /// dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; swift, by round trips, as in swift:base=1ms;
-    /// eqds, by credit of the receiver, for xp, as in eqds:spec=64K; or a rate and, if you like, bytes in flight, as in fixed:2Gbit:256K
+    /// eqds, by credit of the receiver, for rc, sr and xp, as in eqds:spec=64K; or a rate and, if you like, bytes in flight, as in fixed:2Gbit:256K
     /// [default: window]
     #[arg(long, value_parser = cc_arg, value_name = "window|none|dcqcn|swift|eqds|fixed:RATE", help_heading = "Tuning")]
     cc: Option<String>,

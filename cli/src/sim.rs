@@ -128,7 +128,7 @@ pub(crate) struct Args {
     /// What decides how much and how fast each queue pair sends: none; window, no more outstanding than a
     /// receiver in software has room for; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us (ai, hai,
     /// timer, alpha-timer, bytes, g, f, floor, burst); swift, by round trips, with settings as in swift:base=50us; eqds,
-    /// by credit of the receiver, for xp, as in eqds:spec=64K; or a rate on the wire and, if you like, bytes of payload in flight, as in
+    /// by credit of the receiver, for rc, sr and xp, as in eqds:spec=64K; or a rate on the wire and, if you like, bytes of payload in flight, as in
     /// fixed:2Gbit or fixed:2Gbit:256K
     #[arg(long, default_value = "none", value_parser = cc_arg, value_name = "none|window|dcqcn|swift|eqds|fixed:RATE", help_heading = "Tuning")]
     cc: Cc,

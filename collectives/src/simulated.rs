@@ -245,7 +245,7 @@ impl<'t> Cluster<'t> {
         for ((qpn, init), host) in qpns.iter_mut().zip(&init).zip(hosts) {
             let nic = self.network.nic(host);
             *qpn = nic.create_qp(init).map_err(|_| SimError::from(ModifyError::NoSuchQp))?;
-            // Warm-ups go by rc, which has no credit.
+            // Not every transport has credit.
             let _ = nic.use_credit(*qpn, how.cc.credit(Duration::ZERO));
         }
         self.network.connect(hosts, qpns, how)?;

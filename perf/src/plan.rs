@@ -274,7 +274,7 @@ impl Plan {
             }
             if !parsed.is_for(self.transport) {
                 return Err(format!(
-                    "{} is not for {}: swift is for rc, sr, lowar and xp, eqds for xp",
+                    "{} is not for {}: swift is for rc, sr, lowar and xp, eqds for rc, sr and xp",
                     cc,
                     self.transport.name()
                 ));

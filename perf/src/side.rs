@@ -171,7 +171,8 @@ impl Side {
     /// Waits until it is known what the queue pairs speak, where that is negotiated: what is measured does not wait for it.
     pub(crate) fn negotiate(&mut self, device: &DeviceSpec, peer: &Hello) -> Result<(), String> {
         let is_standard = self.plan.transport.extension() == Extensions::NONE;
-        if is_standard && !self.plan.auth {
+        let credit = self.plan.cc.as_deref().is_some_and(|cc| cc.starts_with("eqds"));
+        if is_standard && !self.plan.auth && !credit {
             return Ok(());
         }
         let choice = |qp: &QueuePair| loop {

@@ -127,7 +127,9 @@ fn lowar_allocates_nothing_per_packet() {
 
 #[test]
 fn congestion_control_allocates_nothing_per_packet() {
-    for (transport, cc) in [("rc", "swift"), ("sr", "swift"), ("xp", "swift"), ("xp", "eqds")] {
+    for (transport, cc) in
+        [("rc", "swift"), ("sr", "swift"), ("xp", "swift"), ("rc", "eqds"), ("sr", "eqds"), ("xp", "eqds")]
+    {
         packets_are_free(&Options {
             transport: transport.parse().expect("a transport"),
             cc: Cc::parse(cc, &UNITS).expect("a congestion control"),

@@ -312,7 +312,7 @@ fn notes() -> Vec<String> {
         "The paper shows flows that come to equal shares. It was not at hand when this was written: no figure of it stands beside ours, and the goals are our own.",
         "The paper's switches pause senders (PFC) before they drop. Ours have none: the queue of 4 MiB is long enough that nothing is dropped with DCQCN.",
         "Swift has the settings of its defaults: base 25 µs, one hop of 1 µs, flow scaling up to 100 µs from windows of 100 packets down to 0.1.",
-        "EQDS has the settings of its defaults: a speculative window of 32 KiB, turns of 16 KiB, 0.98 of the link handed out. It is for xp, whose packets have credit.",
+        "EQDS has the settings of its defaults: a speculative window of 32 KiB, turns of 16 KiB, 0.98 of the link handed out. Over rc what is sent again needs credit again.",
         "With DCQCN, after a flow joins at the line's rate, all are cut to well below their shares, because α is still 1; they then rise by 40 Mbit/s in each 55 µs, 0.7 Gbit/s in a millisecond.",
     ]
     .map(String::from)

@@ -332,7 +332,7 @@ fn check_transport(o: &Options) -> Result<(), SimError> {
     let name = o.transport.name();
     Err(match what {
         Unsupported::Cc if o.transport.has_congestion_control() => SimError::Options(
-            "this transport has nothing that this --cc goes by: swift is for rc, sr, lowar and xp, eqds for xp",
+            "this transport has nothing that this --cc goes by: swift is for rc, sr, lowar and xp, eqds for rc, sr and xp",
         ),
         Unsupported::Cc => SimError::Options("ud has no congestion control: --cc is for rc, sr, lowar, xp and uc"),
         Unsupported::Responses => SimError::NoRead(name),

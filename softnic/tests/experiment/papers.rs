@@ -30,7 +30,7 @@ fn flows_with_congestion_control_share_a_bottleneck_fairly_and_their_rates_are_i
     assert!(of("swift", "15", "incast_slowdown")[0] < 1.2);
     let fits = |row: &&HashMap<String, String>| row["cc"] == "eqds" && row["figure"] == "jain";
     let eqds: Vec<f64> = rows.iter().filter(fits).map(|row| number(row, "value")).collect();
-    assert!(eqds.len() == 3 && eqds.iter().all(|&jain| jain > 0.95), "2, 4 and 16 flows over xp: {eqds:?}");
+    assert!(eqds.len() == 6 && eqds.iter().all(|&jain| jain > 0.95), "2, 4 and 16 flows over rc and xp: {eqds:?}");
     assert_well_formed(&folder.read("cc-fairness-quick.svg"));
     let out = experiment(&["cc-fairness", "--transports", "sr", "--out", folder.path()]);
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
