@@ -74,6 +74,8 @@ pub struct Passed {
     pub lowar: u64,
     /// Those that offered one of them in vain.
     pub fallen_back: u64,
+    /// Bytes of credit that were granted.
+    pub credited: u64,
     /// Packets that LoWAR recovered.
     pub recovered: u64,
     /// Blocks that it could not repair.
@@ -145,6 +147,8 @@ enum Drain {
 struct Qp {
     kind: QpKind,
     offers: Transport,
+    /// It offers its peer credit.
+    credit: bool,
     /// The number of its NIC, which is that of its host where each host has one NIC.
     host: usize,
     qpn: Qpn,
@@ -197,6 +201,8 @@ struct Swarm {
     changing: Vec<Changing>,
     /// And from here what has to do with congestion control.
     cc_random: Random,
+    /// And with credit.
+    credit_random: Random,
     qps: Vec<Qp>,
     grounds: Vec<Ground>,
     queues: Vec<Queue>,
@@ -292,6 +298,7 @@ impl Swarm {
     /// When all is done: every byte is what messages put there, or untouched.
     fn finish(&mut self) -> Result<Passed, String> {
         self.check_choices()?;
+        self.check_credit()?;
         if self.world.is_perfect() {
             self.check_all_arrived()?;
         }

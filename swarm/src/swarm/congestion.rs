@@ -1,11 +1,11 @@
-//! Congestion control in the swarm: what decides how fast each end of a reliable connection sends.
+//! Congestion control in the swarm: what decides how fast each end of a reliable connection sends, and who offers its peer credit.
 
 use std::time::Duration;
 
 use softnic_nic::QpKind;
-use softnic_nic::transports::congestion::{Cc, DcqcnConfig, SwiftConfig};
+use softnic_nic::transports::congestion::{Cc, DcqcnConfig, EqdsConfig, SwiftConfig};
 
-use super::Swarm;
+use super::{Qp, Swarm};
 
 /// No rate is less than the line's divided by this: an answer that waits for its turn must come before all retries are over.
 pub(super) const SLOWEST: u64 = 20;
@@ -24,6 +24,37 @@ impl Swarm {
             _ => self.draw_fixed(),
         };
         self.pair.nic(host).set_congestion_control(qpn, cc.make(line, Duration::ZERO)).map_err(|e| e.to_string())
+    }
+
+    /// Has a queue pair offer its peer credit, beside whatever controls it, or not.
+    pub(super) fn draw_credit(&mut self, q: usize) -> Result<(), String> {
+        let Qp { kind, host, qpn, offers, .. } = self.qps[q];
+        let (r, mtu) = (&mut self.credit_random, self.world.mtu.bytes());
+        if kind != QpKind::Rc || !offers.has_credit() || !r.chance(self.world.credit) {
+            return Ok(());
+        }
+        let config = EqdsConfig {
+            // Three packets at least, and little, so that much has to wait.
+            speculative: [3 * mtu + 1000, 10_000.max(3 * mtu)][r.below(2) as usize],
+            quantum: [1000, mtu, 16 << 10][r.below(3) as usize].max(1000),
+            retry: Duration::from_micros([20, 200, 5000][r.below(3) as usize]),
+            ..EqdsConfig::default()
+        };
+        self.qps[q].credit = true;
+        self.pair.nic(host).use_credit(qpn, Some(config)).map_err(|e| e.to_string())
+    }
+
+    /// Credit of an honest peer is never refused, whatever was lost on the way; but a frame that was held back on the way may come in
+    /// another life of the connection.
+    pub(super) fn check_credit(&mut self) -> Result<(), String> {
+        for host in 0..self.pair.nics() {
+            let counters = *self.pair.nic(host).counters();
+            self.done.credited += counters.eqds_granted_bytes;
+            if counters.eqds_credit_rejected > 0 && self.world.lives == 1 {
+                return Err(format!("NIC {host} refused credit of an honest peer"));
+            }
+        }
+        Ok(())
     }
 
     fn draw_fixed(&mut self) -> Cc {

@@ -40,10 +40,15 @@ impl Swarm {
         for q in (0..self.qps.len()).filter(|&q| self.qps[q].kind == QpKind::Rc) {
             let qp = &self.qps[q];
             let (host, qpn, ours, theirs) = (qp.host, qp.qpn, qp.offers, self.qps[qp.peer].offers);
+            let credit = [qp.credit, self.qps[qp.peer].credit];
             let choice = self.pair.nic(host).choice(qpn);
             let lossy = self.world.lossy || self.world.duplicates;
-            let offers = ours != Transport::Rc;
-            let accepts = std::mem::discriminant(&ours) == std::mem::discriminant(&theirs);
+            let offers = ours != Transport::Rc || credit[0];
+            // Credit is said to be agreed on where it is all that is offered.
+            let accepts = match ours {
+                Transport::Rc => credit[1],
+                _ => std::mem::discriminant(&ours) == std::mem::discriminant(&theirs),
+            };
             let right = match choice {
                 None => !offers,
                 Some(Choice::Agreed) => offers && accepts,

@@ -65,6 +65,7 @@ impl Swarm {
             lowar_random: Random::stream(world.seed, 59),
             changing: Vec::new(),
             cc_random: Random::stream(world.seed, 61),
+            credit_random: Random::stream(world.seed, 64),
             qps: Vec::new(),
             grounds: Vec::new(),
             queues: Vec::new(),
@@ -196,6 +197,7 @@ impl Swarm {
         self.qps.push(Qp {
             kind,
             offers,
+            credit: false,
             host,
             qpn,
             peer: q,
@@ -217,6 +219,7 @@ impl Swarm {
             dead: false,
         });
         self.draw_congestion_control(q)?;
+        self.draw_credit(q)?;
         for _ in 0..if kind == QpKind::Rc { self.world.windows } else { 0 } {
             let kind = if self.random.chance(0.5) { WindowType::Type1 } else { WindowType::Type2B };
             let key = self.pair.nic(host).alloc_mw(pd, kind).map_err(|e| e.to_string())?;

@@ -46,6 +46,8 @@ pub struct World {
     pub(super) lowar_buffers: Option<(u16, u32)>,
     /// The chance that an end of a reliable connection has congestion control.
     pub(super) cc: f64,
+    /// How often an end of a reliable connection offers credit.
+    pub(super) credit: f64,
     /// The chance that a connection is between two queue pairs of one NIC.
     pub(super) loopback: f64,
     /// The chance that a queue pair takes its receives from its host's shared queue.
@@ -171,6 +173,7 @@ impl World {
             lowar,
             lowar_buffers,
             cc,
+            credit: [0.0, 0.0, 0.7, 1.0][Random::stream(seed, 65).below(4) as usize],
             loopback: [0.0, 0.3, 1.0][r.below(3) as usize],
             shared: [0.0, 0.5, 1.0][r.below(3) as usize],
             by_limit: r.chance(0.5),
