@@ -353,6 +353,7 @@ impl QueuePair for Rc {
     fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
         self.ping_pong.holds(now, &mut self.requester.timers);
         self.requester.timers.take_expired(Timer::Pacing, now);
+        self.expire_credit(now, host);
         if !self.state.sends() {
             return;
         }

@@ -366,6 +366,7 @@ impl QueuePair for Sr {
 
     fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
         self.rc.requester.timers.take_expired(Timer::Pacing, now);
+        self.rc.expire_credit(now, host);
         if let Some(responder) = &mut self.responder {
             responder.handle_timeout(now, &self.rtt, &mut self.rc.requester.timers);
         }

@@ -60,6 +60,16 @@ impl Rc {
         }
     }
 
+    /// Grants what it is the turn for. That is at its time, also where the port is busy and the packet leaves later: turns that are put off
+    /// would come several at once.
+    pub(crate) fn expire_credit(&mut self, now: Instant, host: &mut impl Host) {
+        let Requester { congestion, timers, .. } = &mut self.requester;
+        if let Some(credit) = congestion.credit_mut() {
+            credit.expire(now, host);
+            timers.set_or_stop(Timer::Pacing, congestion.wake_at(congestion.pacing(now)));
+        }
+    }
+
     /// Writes the packet of credit that is due, if one is. So many packets have to be sent again, beside those that Go-Back-N knows of.
     #[inline(never)]
     pub(crate) fn transmit_credit(
