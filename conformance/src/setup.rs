@@ -64,8 +64,9 @@ pub(crate) const VERBS: [Tool; 12] = [
 ];
 
 /// What builds the C tests.
-pub(crate) const COMPILER: [Tool; 2] = [
+pub(crate) const COMPILER: [Tool; 3] = [
     Tool { program: "/usr/include/infiniband/verbs.h", package: "libibverbs-dev" },
+    Tool { program: "/usr/include/rdma/rdma_cma.h", package: "librdmacm-dev" },
     Tool { program: "gcc", package: "gcc" },
 ];
 
