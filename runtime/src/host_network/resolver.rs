@@ -123,7 +123,7 @@ impl Resolver {
         if entry.next <= now {
             entry.next = now + self.patience.interval(progress);
             if !found.is_some_and(|found| found.is_kept) {
-                self.tell(netlink, ip)?;
+                self.tell(netlink, ip, found.is_some())?;
             }
         }
         Ok(match progress {
@@ -191,7 +191,7 @@ impl Resolver {
             if let Ok(found) = self.look_up(netlink, ip)
                 && !found.is_some_and(|found| found.is_kept)
             {
-                let _ = self.tell(netlink, ip);
+                let _ = self.tell(netlink, ip, found.is_some());
             }
         }
         failed
@@ -209,9 +209,16 @@ impl Resolver {
         }
     }
 
-    /// Tells the kernel that packets are sent to `ip`.
-    fn tell(&mut self, netlink: &mut Netlink, ip: IpAddr) -> Result<(), HostNetworkError> {
+    /// Tells the kernel that packets are sent to `ip`, whose MAC address it has, or has to ask for.
+    ///
+    /// For an IPv6 neighbour it asks in the name of its link-local address, and says nothing as long as it has none that is proven (never, where
+    /// an administrator wants none): unless a packet waits for the answer, whose source it takes then. So one is sent first; where it cannot be,
+    /// or leaves by another interface, the kernel is told all the same.
+    fn tell(&mut self, netlink: &mut Netlink, ip: IpAddr, is_known: bool) -> Result<(), HostNetworkError> {
         if !self.by_datagram {
+            if ip.is_ipv6() && !is_known {
+                let _ = self.send(ip);
+            }
             let in_use = Request::new(RTM_NEWNEIGH, about(self.index, ip, NTF_USE));
             match netlink.ask(&in_use, NLM_F_CREATE | NLM_F_REPLACE) {
                 Err(Errno::PERM) => self.by_datagram = true,

@@ -57,6 +57,23 @@ fn a_neighbour_is_resolved_from_nothing_and_the_path_is_whole() {
 }
 
 #[test]
+fn an_ipv6_neighbour_is_found_by_an_interface_without_a_link_local_address() {
+    let Some(spaces) = Namespaces::new(2) else { return };
+    spaces.veth((0, "wa"), (1, "wb"));
+    for (space, interface) in [(0, "wa"), (1, "wb")] {
+        spaces.ip(space, &format!("link set {interface} addrgenmode none"));
+        spaces.ip(space, &format!("-6 address flush dev {interface}"));
+        spaces.ip(space, &format!("address add fd00::{}/64 dev {interface} nodad", space + 1));
+    }
+    let peer = mac_of(&spaces, 1, "wb");
+    spaces.inside(0, || {
+        let mut control = Control::open("wa");
+        assert_eq!(control.host.addresses(), [ip("fd00::1")], "no other address to ask in the name of");
+        assert_eq!(control.path("fd00::2").unwrap().mac, peer);
+    });
+}
+
+#[test]
 fn without_the_right_to_tell_the_kernel_a_datagram_makes_it_ask() {
     let Some(spaces) = Namespaces::new(2) else { return };
     spaces.veth((0, "wa"), (1, "wb"));
