@@ -51,13 +51,14 @@ fn peers_agree_at_whichever_queue_their_mads_come_in() {
         w.write_and_compare(&qps, 0, HALF, round);
         every_reliable(&w, &qps);
         w.write_and_compare(&qps, 1, 100_000, round);
-        window(&w, &qps);
         all.push(qps);
     }
     assert!(across > 0, "some MADs come in at the other engine");
     for side in &w.sides {
         assert_eq!(side.context.counters().rx_bad_qp, 0, "no engine saw a frame of another's");
     }
+    // The last, because it ends in an error: what is sent again to a queue pair that has one is counted.
+    all.iter().for_each(|qps| window(&w, qps));
 }
 
 #[test]
