@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout)] // what these commands print is what they are for
 
 pub mod between;
+mod findings;
 pub mod guest;
 pub mod guest_tests;
 pub mod interop;

@@ -35,8 +35,12 @@ pub struct Options {
     /// Show what tests print even if all is well
     #[arg(long, short)]
     verbose: bool,
+    /// Run the tests under the checker of `softnic check`, each in a process of its own: errors that it finds fail them, and it says what
+    /// else it finds
+    #[arg(long)]
+    check: bool,
     /// Write the table of results into docs/verbs.md
-    #[arg(long, conflicts_with_all = ["names", "list", "mem", "repeat"])]
+    #[arg(long, conflicts_with_all = ["names", "list", "mem", "repeat", "check"])]
     write_docs: bool,
 }
 
@@ -54,7 +58,7 @@ pub fn run(options: &Options) -> Result<(), String> {
         true => Place::Memory,
         false => find_place().map_err(|e| e.to_string())?,
     };
-    let how = How { release: options.release, verbose: options.verbose, rounds: options.repeat };
+    let how = How { release: options.release, verbose: options.verbose, rounds: options.repeat, check: options.check };
     let report = run_tests(&suite, &tests, &place, &scratch, how)?;
     println!("\n{}", report.text());
     if options.write_docs {
@@ -76,7 +80,7 @@ pub fn run_as_layer() -> Outcome {
     let run = || -> Result<Report, Error> {
         let scratch = Scratch::new("pyverbs").map_err(Error::Failed)?;
         let suite = Suite::gather(&scratch.0)?;
-        let how = How { release: false, verbose: false, rounds: 1 };
+        let how = How { release: false, verbose: false, rounds: 1, check: false };
         run_tests(&suite, &suite.tests, &find_place()?, &scratch, how).map_err(Error::Failed)
     };
     match run() {
@@ -123,6 +127,7 @@ struct How {
     release: bool,
     verbose: bool,
     rounds: usize,
+    check: bool,
 }
 
 /// Runs them, module by module.
@@ -132,9 +137,18 @@ fn run_tests(suite: &Suite, tests: &[String], place: &Place, scratch: &Scratch, 
     let softnic = programs::build_one("softnic", &words)?;
     let temporary = scratch.0.join("tmp");
     create_folder(&temporary).map_err(|e| e.to_string())?;
+    let findings = how.check.then(|| scratch.0.join("findings"));
+    findings.iter().try_for_each(|folder| create_folder(folder)).map_err(|e| e.to_string())?;
     catch_interrupts();
-    let runner =
-        Runner { suite, softnic: &softnic, place, scratch: &scratch.0, temporary: &temporary, verbose: how.verbose };
+    let runner = Runner {
+        suite,
+        softnic: &softnic,
+        place,
+        scratch: &scratch.0,
+        temporary: &temporary,
+        verbose: how.verbose,
+        findings: findings.as_deref(),
+    };
     let mut report = Report::default();
     for (module, tests) in (0..how.rounds).flat_map(|_| Suite::modules(tests)) {
         for row in runner.run(module, tests).map_err(|e| e.to_string())? {

@@ -9,7 +9,6 @@ mod checked;
 mod described;
 mod ends;
 mod failed_over;
-mod findings;
 mod fio;
 mod flaws;
 mod host;
@@ -59,7 +58,7 @@ pub struct Options {
     /// List the tests instead of running them; those of every test run have a star
     #[arg(long)]
     list: bool,
-    /// Run the programs of pair/, host/ and shared/ under the checker of `softnic check`, which must find no error in them, and say what
+    /// Run the programs of pair/, host/, shared/ and mpi/ under the checker of `softnic check`, which must find no error in them, and say what
     /// else it finds; one at a time
     #[arg(long, conflicts_with_all = ["c", "list", "offsets", "oracle", "write_docs"])]
     check: bool,
@@ -211,7 +210,7 @@ pub fn run(options: &Options) -> Result<(), String> {
     let mut bench = Bench::new(options.release, options.verbose)?;
     let (mut tests, mut jobs) = (tests, options.jobs);
     if options.check {
-        tests.retain(|test| matches!(test, Test::Pair(_) | Test::Host(_) | Test::Shared(..)));
+        tests.retain(|test| matches!(test, Test::Pair(_) | Test::Host(_) | Test::Shared(..) | Test::Mpi(_)));
         // What is found is of the test that ran.
         jobs = 1;
         bench.check()?;

@@ -14,6 +14,7 @@ use super::judge::{self, TestVerdict};
 use super::place::Place;
 use super::report::Row;
 use super::suite::{PYTHON, Suite};
+use crate::findings;
 use crate::guest::{Error, failed, interrupted};
 
 /// The longest a test may take; nearly all take some milliseconds.
@@ -32,6 +33,8 @@ pub(super) struct Runner<'a> {
     pub(super) scratch: &'a Path,
     pub(super) temporary: &'a Path,
     pub(super) verbose: bool,
+    /// Where the checker puts what it finds, if tests run under it: each has a process of its own then.
+    pub(super) findings: Option<&'a Path>,
 }
 
 /// A line of the runner: a test began, or ended.
@@ -104,21 +107,37 @@ impl Runner<'_> {
         let mut rows: Vec<Row> = Vec::new();
         let mut left: VecDeque<&String> = tests.iter().collect();
         while !left.is_empty() && !interrupted() {
-            let (done, end) = self.run_process(module, left.make_contiguous())?;
+            let at_once = if self.findings.is_some() { 1 } else { left.len() };
+            let (mut done, end) = self.run_process(module, &left.make_contiguous()[..at_once])?;
+            self.check(&mut done)?;
             let before = left.len();
             left.retain(|test| !done.iter().any(|row| row.test == **test));
             rows.extend(done);
             // Whatever does not belong to a test belongs to them all.
-            if let Some(why) = end.filter(|_| left.is_empty() || left.len() == before) {
+            let did_nothing = left.len() == before;
+            if let Some(why) = end.filter(|_| left.is_empty() || did_nothing || self.findings.is_some()) {
                 rows.push(Row {
                     test: format!("{module}.(the end)"),
                     verdict: TestVerdict::Failed(why),
                     took: Duration::ZERO,
                 });
+            }
+            if did_nothing {
                 break;
             }
         }
         Ok(rows)
+    }
+
+    /// Takes the findings of a process: errors are those of its test.
+    fn check(&self, done: &mut [Row]) -> Result<(), Error> {
+        let (Some(folder), Some(row)) = (self.findings, done.first_mut()) else { return Ok(()) };
+        match findings::judge(folder, &row.test) {
+            Err(Error::Failed(why)) if row.verdict == TestVerdict::Passed => row.verdict = TestVerdict::Failed(why),
+            Err(Error::Failed(_)) | Ok(()) => {}
+            Err(e) => return Err(e),
+        }
+        Ok(())
     }
 
     /// Runs tests in one process: what it did, and what was wrong at its end though no test ran.
@@ -133,6 +152,7 @@ impl Runner<'_> {
         command.env("TMPDIR", self.temporary).env("PYTHONDONTWRITEBYTECODE", "1");
         // Where a network in memory is.
         command.env("XDG_RUNTIME_DIR", self.scratch);
+        command.envs(self.findings.iter().map(|folder| ("SOFTNIC_CHECK", folder)));
         let mut child = command.spawn().map_err(|e| Error::Failed(format!("it cannot be started: {e}")))?;
         let mut progress = Progress::default();
         let status = self.watch(&mut child, &results, &mut progress)?;

@@ -277,8 +277,8 @@ impl Hosts {
     }
 }
 
-/// What stands in for ssh: options of ssh, the host, and words for a shell there. Of the environment nothing goes with them but what finds programs, and the mark
-/// by which all of them are ended.
+/// What stands in for ssh: options of ssh, the host, and words for a shell there. Of the environment nothing goes with them but what finds programs, the mark
+/// by which all of them are ended, and where findings go.
 fn agent_script(namespace: &str) -> String {
     let mark = processes::NAME;
     format!(
@@ -286,7 +286,8 @@ fn agent_script(namespace: &str) -> String {
 while [ "${{1#-}}" != "$1" ]; do shift; done
 host=$1
 shift
-exec env -i "PATH=$PATH" "TMPDIR=$TMPDIR" "{mark}=${mark}" ip netns exec {namespace} \
+exec env -i "PATH=$PATH" "TMPDIR=$TMPDIR" "{mark}=${mark}" \
+    ${{SOFTNIC_CHECK:+"SOFTNIC_CHECK=$SOFTNIC_CHECK"}} ip netns exec {namespace} \
     unshare --uts sh -c 'hostname "$0" && exec sh -c "$1"' "$host" "$*"
 "#
     )

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use super::report::{Report, Row};
 use super::{
-    Bench, Test, authenticated, by_name, described, findings, flaws, host, killed, mpi, pair, recorded, rxe, seen,
-    shared,
+    Bench, Test, authenticated, by_name, described, flaws, host, killed, mpi, pair, recorded, rxe, seen, shared,
 };
 use super::{clean, summarised};
+use crate::findings;
 use crate::guest::{Error, catch_interrupts, interrupted};
 
 /// What a test has for itself while it runs.

@@ -1,4 +1,5 @@
-//! What `softnic check` finds in programs that are right: `cargo xtask verbs --check` fails on errors, and tells the rest.
+//! What `softnic check` finds in programs that are right: `cargo xtask verbs --check` and `cargo xtask pyverbs --check` fail on errors, and
+//! tell the rest.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +19,7 @@ const KNOWN: [(&str, &str); 1] = [
 ];
 
 /// Takes the findings out of a folder: what is found is printed, and an error is one.
-pub(super) fn judge(folder: &Path, test: &str) -> Result<(), Error> {
+pub(crate) fn judge(folder: &Path, test: &str) -> Result<(), Error> {
     let mut text = String::new();
     for file in fs::read_dir(folder).map_err(failed(folder))?.flatten() {
         text += &fs::read_to_string(file.path()).map_err(failed(folder))?;
@@ -26,10 +27,10 @@ pub(super) fn judge(folder: &Path, test: &str) -> Result<(), Error> {
     }
     let (counted, errors) = count(&text).map_err(Error::Failed)?;
     for ((severity, kind), count) in counted {
-        println!("verbs: {test}: {severity} {kind} ({count})");
+        println!("check: {test}: {severity} {kind} ({count})");
     }
     let is_known = |kind: &str| {
-        KNOWN.iter().any(|(program, known)| *known == kind && test.split('/').any(|part| part == *program))
+        KNOWN.iter().any(|(program, known)| *known == kind && test.split(['/', '.']).any(|part| part == *program))
     };
     let errors: Vec<String> = errors.into_iter().filter(|(kind, _)| !is_known(kind)).map(|(_, error)| error).collect();
     match errors.is_empty() {
