@@ -62,7 +62,8 @@ pub struct Options {
     /// else it finds; one at a time
     #[arg(long, conflicts_with_all = ["c", "list", "offsets", "oracle", "write_docs"])]
     check: bool,
-    /// Measure what ibv_post_send, ibv_post_recv and ibv_poll_cq cost a program, with the optimised build
+    /// Measure what ibv_post_send, ibv_post_recv and ibv_poll_cq cost a program, and a round trip of programs that spin on memory, with the
+    /// optimised build
     #[arg(long, conflicts_with_all = ["names", "all", "c", "list", "offsets"])]
     cost: bool,
     /// Print where each field of the structures of libibverbs and librdmacm lies, as the installed headers have it

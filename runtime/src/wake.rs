@@ -2,8 +2,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::thread::sched_getcpu;
 use softnic_sync::sleeper::Sleeper;
 use softnic_sync::takeover::Bell;
 
@@ -11,12 +13,14 @@ use softnic_sync::takeover::Bell;
 pub(crate) struct Wake {
     sleeper: Sleeper,
     fd: OwnedFd,
+    /// The core of whoever woke the thread last.
+    woken_from: AtomicUsize,
 }
 
 impl Wake {
     pub(crate) fn new() -> io::Result<Wake> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Wake { sleeper: Sleeper::default(), fd })
+        Ok(Wake { sleeper: Sleeper::default(), fd, woken_from: AtomicUsize::new(usize::MAX) })
     }
 
     /// About to sleep on the descriptor: look for work once more, and sleep only if there is none.
@@ -35,8 +39,14 @@ impl Wake {
         Bell::wake_sleeper(self);
     }
 
+    /// Whether whoever woke the thread last was on the core where the caller is now: on the way there it may have lost that core to it.
+    pub(crate) fn was_from_here(&self) -> bool {
+        self.woken_from.load(Ordering::Relaxed) == sched_getcpu()
+    }
+
     /// Makes the descriptor readable.
     pub(crate) fn wake(&self) {
+        self.woken_from.store(sched_getcpu(), Ordering::Relaxed);
         // It cannot be full: nobody writes 2^64 times without a read.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
@@ -60,5 +70,33 @@ impl Bell for Wake {
 impl AsFd for Wake {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_knows_whether_whoever_woke_it_was_on_this_core() {
+        let cores = core_affinity::get_core_ids().unwrap();
+        let wake = Wake::new().unwrap();
+        let on = |core, body: &(dyn Fn() -> bool + Sync)| {
+            std::thread::scope(|scope| {
+                let thread = scope.spawn(move || core_affinity::set_for_current(core) && body());
+                thread.join().unwrap()
+            })
+        };
+        let is_from_here = || wake.was_from_here();
+        assert!(!on(cores[0], &is_from_here), "nobody woke it yet");
+        for &core in &cores {
+            assert!(on(core, &|| {
+                wake.wake();
+                true
+            }));
+            for &other in &cores {
+                assert_eq!(on(other, &is_from_here), other == core, "{core:?} {other:?}");
+            }
+        }
     }
 }

@@ -81,8 +81,10 @@ pub(super) fn print_offsets() -> Result<(), String> {
 
 /// Measures what verbs cost the program that calls them.
 pub(super) fn measure_cost(bench: &Bench) -> Result<(), String> {
-    let program = CTest::read(&project::root().join("verbs/benches/cost.c"))?;
-    program.run(bench).map_err(|e| e.to_string())
+    ["cost", "spin"].into_iter().try_for_each(|name| {
+        let program = CTest::read(&project::root().join(format!("verbs/benches/{name}.c")))?;
+        program.run(bench).map_err(|e| e.to_string())
+    })
 }
 
 impl CTest {

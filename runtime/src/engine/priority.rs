@@ -16,6 +16,10 @@ impl Priority {
         Priority { is_raised: false, is_permitted: true }
     }
 
+    pub(super) fn is_raised(&self) -> bool {
+        self.is_raised
+    }
+
     /// Real time, where it is permitted. Threads and processes that the thread starts do not inherit it.
     pub(super) fn raise(&mut self) {
         if !self.is_raised && self.is_permitted {

@@ -26,7 +26,8 @@ const SPIN: Duration = Duration::from_micros(2);
 const RAISED_ROUNDS: u32 = 16;
 /// Naps after which to write out what was recorded meanwhile.
 const NAPS_TO_FLUSH: u32 = 64;
-/// How often a thread yields its core to whoever waits for the engine, before it sleeps for so long at a time.
+/// How often a thread yields its core to whoever waits for the engine, before it sleeps for so long at a time; and how long one in real time
+/// leaves its core to the program.
 const YIELDS: u32 = 16;
 const GIVE_WAY: Duration = Duration::from_micros(20);
 /// How soon to look again where nothing tells that there is room.
@@ -132,6 +133,10 @@ impl Engine {
     fn run_while_busy(&self, patience: Duration, mut watching: Option<&mut Priority>) -> Option<Duration> {
         let alone = watching.is_none();
         let mut busy_rounds = 0u32;
+        // In real time no other thread has this core, however often this one yields. If it is that of the program which rings, the program
+        // waits for it.
+        let is_in_the_way = watching.as_ref().is_some_and(|priority| priority.is_raised()) && self.wake.was_from_here();
+        let patience = if is_in_the_way { SPIN } else { patience };
         let mut core = self.control();
         self.takeover.begin();
         let mut idle_since: Option<Instant> = None;
@@ -147,7 +152,9 @@ impl Engine {
             } else {
                 let idle = idle_since.get_or_insert_with(Instant::now).elapsed();
                 if idle >= patience {
-                    return Some(self.may_sleep(&mut core));
+                    // It may post more, or poll, which makes progress: so after work it need not wake this thread at once.
+                    let gives_way = is_in_the_way && busy_rounds > 0;
+                    return Some(if gives_way { GIVE_WAY } else { self.may_sleep(&mut core) });
                 }
                 // Whom it waits for may be waiting for this very core: for a program that polls itself also the engine must be free.
                 if !alone && idle >= SPIN {
