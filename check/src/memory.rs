@@ -80,13 +80,14 @@ struct Sum {
 
 impl Sum {
     fn take(&mut self, bytes: &[u8]) {
-        let mut blocks = bytes.chunks_exact(32);
-        for block in &mut blocks {
-            for (lane, word) in self.lanes.iter_mut().zip(block.chunks_exact(8)) {
-                *lane = mix(*lane, word.try_into().map_or(0, u64::from_le_bytes));
+        let (blocks, rest) = bytes.as_chunks::<32>();
+        for block in blocks {
+            let (words, _) = block.as_chunks::<8>();
+            for (i, word) in words.iter().enumerate() {
+                self.lanes[i] = mix(self.lanes[i], u64::from_le_bytes(*word));
             }
         }
-        for word in blocks.remainder().chunks(8) {
+        for word in rest.chunks(8) {
             let mut whole = [0; 8];
             whole[..word.len()].copy_from_slice(word);
             self.lanes[0] = mix(self.lanes[0], u64::from_le_bytes(whole));
