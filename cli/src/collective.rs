@@ -134,9 +134,9 @@ pub(crate) struct Args {
     /// Before each port of the switch
     #[arg(long, default_value = "1M", value_name = "SIZE", value_parser = units::parse_size, help_heading = "The network")]
     queue: u64,
-    /// Path MTU: 256, 512, 1024, 2048 or 4096
-    #[arg(long, default_value = "1024", value_parser = mtu_arg, help_heading = "The network")]
-    mtu: PathMtu,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: 1024, and of one rank a process that of its interface; all ranks have the same]
+    #[arg(long, value_parser = mtu_arg, help_heading = "The network")]
+    mtu: Option<PathMtu>,
     /// What goes wrong on every link, as softnic sim has it; ab. is from a rank to the switch
     #[arg(long, default_value = "", value_name = "SPEC", hide_default_value = true, help_heading = "The network")]
     fault: Spec,
@@ -229,7 +229,7 @@ impl Args {
         let link = |(a, b)| Link { a, b, rate: self.rate, delay: self.delay, faults: self.fault.clone() };
         topology.links = topology.kind.links().into_iter().map(link).collect();
         topology.policy.limit = self.queue;
-        topology.mtu = self.mtu;
+        topology.mtu = self.mtu.unwrap_or(PathMtu::B1024);
         topology.payload = self.payload;
         Ok((topology, ranks))
     }
@@ -342,7 +342,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         (Some(_), Some(process)) => on_device::run_rank(&options, process, &go_on).map_err(|e| e.to_string()),
         (Some(_), None) => {
             let fault = (args.fault != Spec::default()).then(|| args.fault.clone());
-            on_device::run(&options, fault, args.mtu, &go_on).map_err(|e| e.to_string())
+            on_device::run(&options, fault, args.mtu.unwrap_or(PathMtu::B1024), &go_on).map_err(|e| e.to_string())
         }
     };
     bar.finish_and_clear();

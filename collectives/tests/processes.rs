@@ -8,7 +8,7 @@ use softnic_collectives::member::MemberSettings;
 use softnic_collectives::on_device::{Peer, Process, run_rank};
 use softnic_collectives::report::Report;
 use softnic_collectives::run::Options;
-use softnic_runtime::api::{OpenOptions, PathMtu};
+use softnic_runtime::api::OpenOptions;
 use softnic_sim::Cc;
 
 const CALL: Call = Call {
@@ -54,7 +54,7 @@ fn run(name: &str, ranks: usize, options: impl Fn(usize) -> Options + Sync) -> V
                 open: OpenOptions::default(),
                 rank,
                 peers: peers.clone(),
-                mtu: PathMtu::B1024,
+                mtu: None,
             };
             scope.spawn(move || run_rank(&options(rank), &process, &|_| true).map_err(|e| e.to_string()))
         };

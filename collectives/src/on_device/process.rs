@@ -37,14 +37,15 @@ pub struct Process {
     pub rank: usize,
     /// Where all ranks listen.
     pub peers: Vec<Peer>,
-    /// Of the packets.
-    pub mtu: PathMtu,
+    /// Of the packets; without one that of the device's interface. All ranks have the same.
+    pub mtu: Option<PathMtu>,
 }
 
 /// This rank of a group.
 struct Rank {
     context: Context,
     rank: usize,
+    mtu: PathMtu,
     member: Member,
     end: Endpoint,
     verbs: DeviceVerbs,
@@ -82,19 +83,20 @@ impl Rank {
         let (rank, ranks, bounded) = (process.rank, options.ranks, is_bounded(options.transport));
         let exchanges = Exchanges::of(&[options.call], ranks, bounded)?;
         let context = Context::open(&process.device, &process.open).map_err(refused)?;
+        let mtu = process.mtu.unwrap_or(context.port().mtu);
         let what = format!(
             "{} over {}, {} times, stride {}, MTU {}{}",
             options.call,
             options.transport,
             options.iterations,
             options.stride,
-            process.mtu.bytes(),
+            mtu.bytes(),
             if bounded { options.member.budgets() } else { String::new() }
         );
         let meeting = Meeting::gather(rank, &process.peers, &what, options.member.patience, go_on).map_err(refused)?;
         let config = EndpointConfig {
             transport: options.transport,
-            mtu: process.mtu,
+            mtu,
             stride: options.stride,
             lane: exchanges.lane(),
             group: 0,
@@ -105,7 +107,7 @@ impl Rank {
         let end = Endpoint::new(&mut &mut verbs, config, ranks, options.call.bytes)?;
         let settings = MemberSettings { bounded, ..options.member.clone() };
         let member = Member::new(rank, ranks, settings);
-        let mut made = Rank { context, rank, member, end, verbs, meeting, began };
+        let mut made = Rank { context, rank, mtu, member, end, verbs, meeting, began };
         let connected = made.connect_all(options, process, &exchanges, go_on);
         if let Err(why) = &connected {
             made.meeting.tell_failure(&why.to_string());
@@ -151,7 +153,7 @@ impl Rank {
         for (other, line) in heard.into_iter().enumerate() {
             match line {
                 Some(Line::Ends(ends)) if ends.queue_pairs.len() == made[other].len() => {
-                    self.connect(options, process, other, &made[other], &ends)?;
+                    self.connect(options, other, &made[other], &ends)?;
                 }
                 Some(_) => return Err(refused(format!("rank {other} said something out of turn"))),
                 None => {}
@@ -201,7 +203,6 @@ impl Rank {
     fn connect(
         &self,
         options: &Options,
-        process: &Process,
         other: usize,
         ours: &[(QueuePair, u32)],
         theirs: &Ends,
@@ -209,13 +210,13 @@ impl Rank {
         let failed = |why: String| refused(format!("rank {other} ({}): {why}", theirs.address));
         for ((qp, psn), [qpn, peer_psn]) in ours.iter().zip(&theirs.queue_pairs) {
             let path = self.context.path_to(theirs.address, qp.qpn().value()).map_err(|e| failed(e.to_string()))?;
-            if path.mtu < process.mtu {
+            if path.mtu < self.mtu {
                 let bytes = path.mtu.bytes();
                 return Err(failed(format!("the path bears an MTU of {bytes} only: say --mtu {bytes}")));
             }
             let connection = Connection::new(path, Qpn::new(*qpn), Psn::new(*peer_psn), Psn::new(*psn));
             let timeout = options.timeout.unwrap_or(connection.timeout);
-            qp.connect(&Connection { mtu: process.mtu, timeout, ..connection }).map_err(|e| failed(e.to_string()))?;
+            qp.connect(&Connection { mtu: self.mtu, timeout, ..connection }).map_err(|e| failed(e.to_string()))?;
         }
         Ok(())
     }
