@@ -27,6 +27,8 @@ use softnic_wire::PathMtu;
 
 use crate::Common;
 
+/// Path MTU where no interface has one.
+const USUAL_MTU: PathMtu = PathMtu::B1024;
 /// The most ranks of the default network.
 const MAX_RANKS: usize = 256;
 /// The most ranks of one process in real time.
@@ -229,7 +231,7 @@ impl Args {
         let link = |(a, b)| Link { a, b, rate: self.rate, delay: self.delay, faults: self.fault.clone() };
         topology.links = topology.kind.links().into_iter().map(link).collect();
         topology.policy.limit = self.queue;
-        topology.mtu = self.mtu.unwrap_or(PathMtu::B1024);
+        topology.mtu = self.mtu.unwrap_or(USUAL_MTU);
         topology.payload = self.payload;
         Ok((topology, ranks))
     }
@@ -342,7 +344,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         (Some(_), Some(process)) => on_device::run_rank(&options, process, &go_on).map_err(|e| e.to_string()),
         (Some(_), None) => {
             let fault = (args.fault != Spec::default()).then(|| args.fault.clone());
-            on_device::run(&options, fault, args.mtu.unwrap_or(PathMtu::B1024), &go_on).map_err(|e| e.to_string())
+            on_device::run(&options, fault, args.mtu.unwrap_or(USUAL_MTU), &go_on).map_err(|e| e.to_string())
         }
     };
     bar.finish_and_clear();

@@ -26,9 +26,9 @@ const SPIN: Duration = Duration::from_micros(2);
 const RAISED_ROUNDS: u32 = 16;
 /// Naps after which to write out what was recorded meanwhile.
 const NAPS_TO_FLUSH: u32 = 64;
-/// How often a thread yields its core to whoever waits for the engine, before it sleeps for so long at a time; and how long one in real time
-/// leaves its core to the program.
+/// How often a thread yields its core to whoever waits for the engine, before it sleeps.
 const YIELDS: u32 = 16;
+/// How long a thread sleeps at a time for whoever waits for the engine, or, in real time, for the core.
 const GIVE_WAY: Duration = Duration::from_micros(20);
 /// How soon to look again where nothing tells that there is room.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_micros(100);
