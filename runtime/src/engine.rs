@@ -20,7 +20,7 @@ use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{BestEffort, Completion, CqId, Event, SrqId};
 use softnic_nic::{Nic, Notify, Owner, QpAttr};
 use softnic_shift::DualNic;
-use softnic_sync::doorbell::{Doorbells, Rung};
+use softnic_sync::doorbell::Doorbells;
 use softnic_sync::ring::Producer;
 use softnic_sync::takeover::Takeover;
 use softnic_wire::{Instant, Qpn};
@@ -129,8 +129,8 @@ impl Engine {
 
     /// Work was put into the queue `index`, published before this.
     #[inline]
-    pub(crate) fn ring(&self, index: u32, rung: &Rung) {
-        if self.doorbells.ring(index, rung) {
+    pub(crate) fn ring(&self, index: u32) {
+        if self.doorbells.ring(index) {
             self.wake.wake_sleeper();
         }
     }

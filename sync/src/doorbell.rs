@@ -1,87 +1,161 @@
 //! Doorbells: how the threads that post work tell an engine which queues to look at.
 //!
-//! A queue that rang is in the engine's list once, however much is posted: its flag says so. Whoever finds the flag set leaves the rest to
-//! the one who set it. The engine takes the flag down before it looks into the queue, so what is posted after the look rings again.
+//! A queue that rings sets its bit, and behind it the bit of its group. The engine takes both down before it looks into the queue, so what is
+//! posted after the look rings again. Whoever finds the bit of the queue set leaves the rest to the thread that set it.
+//!
+//! No step waits for another thread's. A list in which the reader waits for a writer that has begun would do harm: where the engine runs in
+//! real time it never lets the writer have its core, and both stand still until the system stops the engine, most of a second later.
 
-use crate::primitives::{ArrayQueue, AtomicBool, Ordering};
+use crate::primitives::{AtomicU64, Ordering};
 
-/// The flag of one queue: it rang, and the engine has not looked yet.
-#[derive(Debug)]
-pub struct Rung(AtomicBool);
-
-impl Rung {
-    /// The flag of a queue that has not rung.
-    #[allow(clippy::new_without_default)] // there is nothing to leave out
-    pub fn new() -> Rung {
-        Rung(AtomicBool::new(false))
-    }
-
-    /// About to look into the queue: posts from now on ring again, and what was posted under the flag is seen.
-    pub fn answer(&self) {
-        self.0.swap(false, Ordering::AcqRel);
-    }
-}
+/// Bits of a word, and groups of words.
+const BITS: usize = u64::BITS as usize;
 
 /// The queues that rang at an engine.
 #[derive(Debug)]
-pub struct Doorbells(ArrayQueue<u32>);
+pub struct Doorbells {
+    /// A bit for each queue.
+    queues: Box<[AtomicU64]>,
+    /// Words of `queues` that a group has.
+    words: usize,
+    /// A bit for each group in which a queue may have rung.
+    groups: AtomicU64,
+}
 
 impl Doorbells {
-    /// For as many queues as there can be.
+    /// For so many queues.
     pub fn new(queues: usize) -> Doorbells {
-        Doorbells(ArrayQueue::new(queues))
+        let all = queues.div_ceil(BITS).max(1);
+        let words = all.div_ceil(BITS);
+        Doorbells { queues: (0..all).map(|_| AtomicU64::new(0)).collect(), words, groups: AtomicU64::new(0) }
     }
 
     /// Work was put into the queue `index`, published before this: whether the engine must be told to look here.
     #[inline]
-    pub fn ring(&self, index: u32, rung: &Rung) -> bool {
-        let first = !rung.0.swap(true, Ordering::AcqRel);
+    pub fn ring(&self, index: u32) -> bool {
+        let first = self.ring_queue(index);
         if first {
-            // There are no more queues than places.
-            let _ = self.0.push(index);
+            self.ring_group(index);
         }
         first
     }
 
-    /// The next queue to look into.
+    /// The first half; whether the second is to follow.
     #[inline]
-    pub fn next(&self) -> Option<u32> {
-        // A look costs less than a queue that finds itself empty. What is overlooked is there at the next look, and who goes to sleep
-        // looks behind a barrier.
-        if self.0.is_empty() { None } else { self.0.pop() }
+    fn ring_queue(&self, index: u32) -> bool {
+        let bit = 1 << (index as usize % BITS);
+        // There are no more queues than bits.
+        self.queues.get(index as usize / BITS).is_some_and(|word| word.fetch_or(bit, Ordering::AcqRel) & bit == 0)
+    }
+
+    #[inline]
+    fn ring_group(&self, index: u32) {
+        let group = index as usize / BITS / self.words;
+        self.groups.fetch_or(1 << group, Ordering::AcqRel);
+    }
+
+    /// Each queue to look into: those that rang before this, in the order of their numbers.
+    #[inline]
+    pub fn take(&self, mut look: impl FnMut(u32)) {
+        // A look costs less than taking nothing. What is overlooked is there at the next look, and who goes to sleep looks behind a barrier.
+        if self.is_empty() {
+            return;
+        }
+        for group in bits(self.groups.swap(0, Ordering::AcqRel)) {
+            let first = group * self.words;
+            for (word, queues) in self.queues.iter().enumerate().skip(first).take(self.words) {
+                // Whoever set the bit of the group had set that of the queue before.
+                if queues.load(Ordering::Relaxed) != 0 {
+                    bits(queues.swap(0, Ordering::AcqRel)).for_each(|bit| look((word * BITS + bit) as u32));
+                }
+            }
+        }
     }
 
     /// Whether none rang.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.groups.load(Ordering::Acquire) == 0
+    }
+}
+
+/// The numbers of the bits that are set.
+#[inline]
+fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
+        word &= word - 1;
+        Some(bit)
+    })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn taken(doorbells: &Doorbells) -> Vec<u32> {
+        let mut all = Vec::new();
+        doorbells.take(|index| all.push(index));
+        all
+    }
+
+    #[test]
+    fn each_queue_that_rang_is_looked_into_once() {
+        for queues in [1, 64, 65, 4096, 4097, 1 << 16] {
+            let doorbells = Doorbells::new(queues as usize);
+            assert_eq!(taken(&doorbells), []);
+            let mut some = [0, 1, 63, 64, queues / 2, queues - 1].map(|index| index.min(queues - 1)).to_vec();
+            some.sort_unstable();
+            some.dedup();
+            assert!(some.iter().rev().all(|&index| doorbells.ring(index)), "the engine must be told");
+            assert!(!some.iter().any(|&index| doorbells.ring(index)), "it was told");
+            assert!(!doorbells.is_empty());
+            assert_eq!(taken(&doorbells), some);
+            assert!(doorbells.is_empty());
+            assert!(doorbells.ring(queues - 1), "it rings again");
+        }
+    }
+
+    #[test]
+    fn a_ringer_that_is_kept_from_its_core_in_the_middle_holds_up_neither_the_engine_nor_others() {
+        let doorbells = Doorbells::new(1 << 16);
+        assert!(doorbells.ring_queue(7));
+        assert_eq!(taken(&doorbells), []);
+        // One of another group, and one whose bits are beside.
+        assert!(doorbells.ring(5000));
+        assert_eq!(taken(&doorbells), [5000]);
+        assert!(doorbells.ring(8));
+        assert_eq!(taken(&doorbells), [7, 8]);
+        // It goes on.
+        doorbells.ring_group(7);
+        assert_eq!(taken(&doorbells), []);
+        assert!(doorbells.ring(7));
+        assert_eq!(taken(&doorbells), [7]);
     }
 }
 
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::primitives::{Arc, Mutex};
+    use crate::primitives::{Arc, AtomicBool, Mutex};
     use crate::ring::{Consumer, Producer, ring};
     use crate::sleeper::Sleeper;
 
     struct Engine {
         doorbells: Doorbells,
-        rung: Rung,
         sleeper: Sleeper,
         /// Its eventfd.
         woken: AtomicBool,
     }
 
     fn engine() -> Arc<Engine> {
-        let (doorbells, rung) = (Doorbells::new(4), Rung::new());
-        Arc::new(Engine { doorbells, rung, sleeper: Sleeper::default(), woken: AtomicBool::new(false) })
+        Arc::new(Engine { doorbells: Doorbells::new(4), sleeper: Sleeper::default(), woken: AtomicBool::new(false) })
     }
 
     /// What a program's thread does.
     fn post(engine: &Engine, work: &Mutex<Producer<u32>>, value: u32) {
         work.lock().unwrap().push(value).unwrap();
-        if engine.doorbells.ring(0, &engine.rung) && engine.sleeper.must_wake() {
+        if engine.doorbells.ring(0) && engine.sleeper.must_wake() {
             engine.woken.store(true, Ordering::Release);
         }
     }
@@ -89,10 +163,7 @@ mod loom_tests {
     /// What the engine does; how much it found.
     fn round(engine: &Engine, work: &mut Consumer<u32>) -> usize {
         let mut taken = 0;
-        while engine.doorbells.next().is_some() {
-            engine.rung.answer();
-            taken += std::iter::from_fn(|| work.pop()).count();
-        }
+        engine.doorbells.take(|_| taken += std::iter::from_fn(|| work.pop()).count());
         taken
     }
 

@@ -28,46 +28,6 @@ pub(crate) mod primitives {
         sync::{Arc, Mutex, MutexGuard},
     };
 
-    #[cfg(not(loom))]
-    pub(crate) use crossbeam_queue::ArrayQueue;
-
-    /// As much of the queue as is used, for loom. It promises less than the real one where somebody only looks.
-    #[cfg(loom)]
-    #[derive(Debug)]
-    pub(crate) struct ArrayQueue<T> {
-        values: Mutex<std::collections::VecDeque<T>>,
-        len: AtomicUsize,
-        capacity: usize,
-    }
-
-    #[cfg(loom)]
-    impl<T> ArrayQueue<T> {
-        pub(crate) fn new(capacity: usize) -> ArrayQueue<T> {
-            ArrayQueue { values: Mutex::default(), len: AtomicUsize::new(0), capacity }
-        }
-
-        pub(crate) fn push(&self, value: T) -> Result<(), T> {
-            let mut values = self.values.lock().unwrap();
-            if values.len() == self.capacity {
-                return Err(value);
-            }
-            values.push_back(value);
-            self.len.store(values.len(), Ordering::Release);
-            Ok(())
-        }
-
-        pub(crate) fn pop(&self) -> Option<T> {
-            let mut values = self.values.lock().unwrap();
-            let value = values.pop_front();
-            self.len.store(values.len(), Ordering::Release);
-            value
-        }
-
-        pub(crate) fn is_empty(&self) -> bool {
-            self.len.load(Ordering::Acquire) == 0
-        }
-    }
-
     /// The standard cell with loom's face.
     #[cfg(not(loom))]
     #[derive(Debug)]

@@ -161,7 +161,7 @@ pub enum Sleep {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::doorbell::{Doorbells, Rung};
+    use crate::doorbell::Doorbells;
     use crate::primitives::{Arc, Mutex};
     use crate::ring::{Consumer, Producer, ring};
 
@@ -193,7 +193,6 @@ mod loom_tests {
     struct Engine {
         takeover: Takeover<Core>,
         doorbells: Doorbells,
-        rung: Rung,
         bell: Eventfd,
     }
 
@@ -201,25 +200,24 @@ mod loom_tests {
         fn new() -> (Arc<Engine>, Mutex<Producer<u64>>) {
             let (posts, work) = ring(4);
             let takeover = Takeover::new(Core { work, done: 0, timer: None });
-            let (doorbells, rung) = (Doorbells::new(4), Rung::new());
-            (Arc::new(Engine { takeover, doorbells, rung, bell: Eventfd::default() }), Mutex::new(posts))
+            let doorbells = Doorbells::new(4);
+            (Arc::new(Engine { takeover, doorbells, bell: Eventfd::default() }), Mutex::new(posts))
         }
 
         fn round(&self, core: &mut Core) {
             self.takeover.count_round();
-            while self.doorbells.next().is_some() {
-                self.rung.answer();
+            self.doorbells.take(|_| {
                 while let Some(timer) = core.work.pop() {
                     core.done += 1;
                     core.timer = Some(core.timer.map_or(timer, |t| t.min(timer)));
                 }
-            }
+            });
         }
 
         /// What a program's thread does: it posts work, polls once, and never again.
         fn post_and_poll(&self, posts: &Mutex<Producer<u64>>, timer: u64) {
             posts.lock().unwrap().push(timer).unwrap();
-            if self.doorbells.ring(0, &self.rung) {
+            if self.doorbells.ring(0) {
                 self.bell.wake_sleeper();
             }
             self.takeover.try_run(|core| self.round(core), |core| core.timer, &self.bell);

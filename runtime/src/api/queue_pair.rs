@@ -19,7 +19,6 @@ use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::transports::{RecvRules, Secret, SendRules};
 use softnic_nic::{ModifyError, ObjectError, QpAttr, QpInit, QpKind};
-use softnic_sync::doorbell::Rung;
 use softnic_sync::ring::{Producer, ring};
 use softnic_wire::Qpn;
 
@@ -89,7 +88,6 @@ struct Pair {
     recv_rules: RecvRules,
     sends: Mutex<Producer<PostedSend>>,
     recvs: Mutex<Producer<PostedRecv>>,
-    rung: Arc<Rung>,
     /// Whether sends and receives may be posted, as of the last change of its state by the program.
     posts: AtomicU8,
     groups: Mutex<Vec<(IpAddr, multicast::Membership)>>,
@@ -163,14 +161,12 @@ impl ProtectionDomain {
         let (send_rules, recv_rules) = core.nic().rules(qpn).ok_or(ObjectError::NoSuchQp)?;
         let (sends, sends_out) = ring(caps.max_send_wr as usize);
         let (recvs, recvs_out) = ring(caps.max_recv_wr as usize);
-        let rung = Arc::new(Rung::new());
         let cqs = Some((send_cq.id(), recv_cq.id()));
         let queue = WorkQueue {
             target: Target::Qp(qpn),
             connection: core.dual().connection(qpn),
             sends: sends_out,
             recvs: recvs_out,
-            rung: Arc::clone(&rung),
             cqs,
         };
         let Some(index) = core.add_work(queue) else {
@@ -188,7 +184,6 @@ impl ProtectionDomain {
             recv_rules,
             sends: Mutex::new(sends),
             recvs: Mutex::new(recvs),
-            rung,
             posts: AtomicU8::new(0),
             groups: Mutex::default(),
             _permit: permit.filter(|_| *kind != QpKind::Gsi),

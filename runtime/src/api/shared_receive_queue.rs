@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use softnic_nic::ObjectError;
 use softnic_nic::transports::{PostError, RecvRules, RecvWr, SrqId};
-use softnic_sync::doorbell::Rung;
 use softnic_sync::ring::{Producer, ring};
 
 use super::context::ProtectionDomain;
@@ -30,7 +29,6 @@ struct Srq {
     max_wr: u32,
     rules: RecvRules,
     recvs: Mutex<Producer<PostedRecv>>,
-    rung: Arc<Rung>,
 }
 
 impl Drop for Srq {
@@ -61,16 +59,8 @@ impl ProtectionDomain {
         let mut core = engine.control();
         let at_engine = core.nic().create_srq_of(self.id(), max_wr, rules)?;
         let (recvs, recvs_out) = ring(max_wr as usize);
-        let rung = Arc::new(Rung::new());
         let (_, sends) = ring(1);
-        let queue = WorkQueue {
-            target: Target::Srq(at_engine),
-            connection: None,
-            sends,
-            recvs: recvs_out,
-            rung: Arc::clone(&rung),
-            cqs: None,
-        };
+        let queue = WorkQueue { target: Target::Srq(at_engine), connection: None, sends, recvs: recvs_out, cqs: None };
         let Some(index) = core.add_work(queue) else {
             let _ = core.nic().destroy_srq(at_engine);
             return Err(ObjectError::NoNumbers);
@@ -78,17 +68,7 @@ impl ProtectionDomain {
         let id = core.srq_name(at_engine);
         drop(core);
         let (engine, recvs) = (Arc::clone(engine), Mutex::new(recvs));
-        Ok(SharedReceiveQueue(Arc::new(Srq {
-            _pd: self.clone(),
-            engine,
-            index,
-            at_engine,
-            id,
-            max_wr,
-            rules,
-            recvs,
-            rung,
-        })))
+        Ok(SharedReceiveQueue(Arc::new(Srq { _pd: self.clone(), engine, index, at_engine, id, max_wr, rules, recvs })))
     }
 }
 
@@ -119,7 +99,7 @@ impl SharedReceiveQueue {
             self.0.engine.control().take_work_of(self.0.index);
             lock(&self.0.recvs).push(work).map_err(|_| PostError::QueueFull)?;
         }
-        self.0.engine.ring(self.0.index, &self.0.rung);
+        self.0.engine.ring(self.0.index);
         Ok(())
     }
 

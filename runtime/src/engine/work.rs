@@ -1,10 +1,8 @@
 //! Work requests on the engine's side: the queues that programs post to, and taking over what is in them.
 
-use std::sync::Arc;
-
 use softnic_nic::transports::{CqId, PostError, SrqId};
 use softnic_shift::DualNic;
-use softnic_sync::doorbell::{Doorbells, Rung};
+use softnic_sync::doorbell::Doorbells;
 use softnic_sync::ring::Consumer;
 use softnic_wire::{Instant, Qpn};
 
@@ -24,7 +22,6 @@ pub(crate) struct WorkQueue {
     pub(crate) connection: Option<usize>,
     pub(crate) sends: Consumer<PostedSend>,
     pub(crate) recvs: Consumer<PostedRecv>,
-    pub(crate) rung: Arc<Rung>,
     /// Where sends and receives complete, if that is known.
     pub(crate) cqs: Option<(CqId, CqId)>,
 }
@@ -97,9 +94,7 @@ impl Work {
             let index = self.stalled.swap_remove(i);
             taken |= self.take_of(index, node, now, full);
         }
-        while let Some(index) = doorbells.next() {
-            taken |= self.take_of(index, node, now, full);
-        }
+        doorbells.take(|index| taken |= self.take_of(index, node, now, full));
         taken
     }
 
@@ -113,7 +108,6 @@ impl Work {
     /// Takes over the work of one queue: when it rang, and before its queue pair changes its state. Whether there was any.
     pub(super) fn take_of(&mut self, index: u32, node: &mut DualNic, now: Instant, full: &[CqId]) -> bool {
         let Some(Some(queue)) = self.queues.get_mut(index as usize) else { return false };
-        queue.rung.answer();
         let (mut any, mut no_room) = (false, false);
         let mut taken = |done: Result<(), PostError>| match done {
             Err(PostError::QueueFull) => {

@@ -138,7 +138,7 @@ impl QueuePair {
     /// Tells the NIC of all work requests that were written.
     #[inline]
     pub fn ring_doorbell(&self) {
-        self.0.engine.ring(self.0.index, &self.0.rung);
+        self.0.engine.ring(self.0.index);
     }
 
     /// Posts a receive work request.
