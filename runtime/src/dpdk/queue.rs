@@ -109,6 +109,8 @@ impl PacketIo for Queue {
         Ok(taken)
     }
 
+    /// The first frame leaves before the next is written: in a ping-pong it is the reply, which the peer waits for, and behind it comes the
+    /// acknowledgement, which nobody does. To a burst it is one more call of the driver.
     fn transmit(&mut self, limit: usize, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> io::Result<usize> {
         sys::enter_thread();
         let mut sent = 0;
@@ -135,6 +137,9 @@ impl PacketIo for Queue {
                 frame.set_len(len);
                 self.waiting.push(frame);
                 wrote += 1;
+                if sent + wrote == 1 {
+                    self.flush();
+                }
             }
             sent += wrote;
         }

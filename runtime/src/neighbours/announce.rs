@@ -52,6 +52,8 @@ const MESSAGES: u32 = 3;
 #[derive(Debug, Default)]
 pub(super) struct Announcer {
     under_way: BTreeMap<IpAddr, Progress>,
+    /// The earliest of their times: a loop asks in every round.
+    next: Option<Instant>,
     defended: BTreeMap<IpAddr, Instant>,
     conflicts: VecDeque<Conflict>,
 }
@@ -60,6 +62,7 @@ impl Announcer {
     /// Begins with an address, or anew.
     pub(super) fn begin(&mut self, now: Instant, address: IpAddr) {
         self.under_way.insert(address, Progress { sent: 0, next: now });
+        self.set_next();
     }
 
     /// Goes on with these addresses alone.
@@ -67,6 +70,7 @@ impl Announcer {
         self.under_way.retain(|address, _| addresses.contains(address));
         self.defended.retain(|address, _| addresses.contains(address));
         self.conflicts.retain(|conflict| addresses.contains(&conflict.address));
+        self.set_next();
     }
 
     /// What to send now, at most so many messages.
@@ -84,13 +88,18 @@ impl Announcer {
             *progress = Progress { sent: progress.sent + 1, next: now + STEP };
         }
         self.under_way.retain(|_, progress| progress.sent < MESSAGES);
+        self.set_next();
         due
     }
 
     /// When [`Announcer::due`] has something.
     #[inline]
     pub(super) fn next(&self) -> Option<Instant> {
-        self.under_way.values().map(|progress| progress.next).min()
+        self.next
+    }
+
+    fn set_next(&mut self) {
+        self.next = self.under_way.values().map(|progress| progress.next).min();
     }
 
     /// Whether an address was probed and not announced: who else probes it now wants it, too.
@@ -106,6 +115,7 @@ impl Announcer {
         // Who had it first keeps it: it is not announced.
         if self.is_probing(conflict.address) {
             self.under_way.remove(&conflict.address);
+            self.set_next();
             return false;
         }
         let before = self.defended.get(&conflict.address);
