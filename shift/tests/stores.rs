@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::{SendOp, Status as WcStatus};
+use softnic_nic::{Buffer, MrError};
 use softnic_shift::{Lookup, Notice, ProtectError, Request, Store};
 use softnic_wire::Qpn;
 use softnic_wire::failover::{BackupQp, Entry, EntryValue, Object, Phase, RegionAnswer, connection_secret};
@@ -92,6 +94,25 @@ fn the_store_gets_what_a_peer_has_to_know_and_is_asked_for_the_peers() {
     world.host.forget_mr(rkey);
     world.carry();
     assert_eq!(world.requests, [Request::Delete { object: own }, Request::Delete { object: region }]);
+}
+
+#[test]
+fn a_region_that_is_registered_anew_keeps_its_key_at_the_backup_and_the_store_gets_what_it_is_now() {
+    let mut world = world();
+    let [(object, before), _] = world.requests.iter().filter_map(put).collect::<Vec<_>>()[..] else { panic!() };
+    let (EntryValue::Region(before), Object::Region { rkey, .. }) = (before.value, object) else { panic!() };
+    // It is of a domain that the backup has not got yet.
+    let (pd, buffer) = (world.host.nic.alloc_pd(), Buffer::new(0x7000_0000, 100));
+    world.host.nic.rereg_mr(rkey, Some(pd), Some(&buffer), None).unwrap();
+    world.requests.clear();
+    assert_eq!(world.host.renew_mr(rkey, pd, Some(&buffer), Access::LOCAL_WRITE, None), Ok(before.backup_rkey));
+    world.carry();
+    let after = RegionAnswer { addr: 0x7000_0000, len: 100, ..before };
+    let entry = Entry { nonce: OURS, value: EntryValue::Region(after) };
+    assert_eq!(world.requests.last(), Some(&Request::Put { object, entry }));
+    // One that the backup has not got is for whoever makes it there.
+    world.host.forget_mr(rkey);
+    assert_eq!(world.host.renew_mr(rkey, pd, Some(&buffer), Access::NONE, None), Err(MrError::NoSuchMr));
 }
 
 fn put(request: &Request) -> Option<(Object, Entry)> {

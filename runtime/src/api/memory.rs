@@ -1,8 +1,8 @@
 //! Memory regions and memory windows.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard};
 
 use softnic_nic::transports::Sge;
 use softnic_nic::transports::memory::Access;
@@ -10,6 +10,7 @@ use softnic_nic::{Buffer, MrError, Nic, WindowType};
 
 use super::allowance::Permit;
 use super::context::ProtectionDomain;
+use crate::engine::Core;
 use crate::failover::list::Shadow;
 
 /// Registered memory: a buffer that the NIC, and a peer as far as allowed, reads and writes.
@@ -32,6 +33,14 @@ struct Region {
 }
 
 impl Region {
+    /// The backup, where there is one, gets one like it.
+    fn shadow(&self) {
+        if let Some(control) = self.pd.inner().control() {
+            let (live, buffer) = (Arc::clone(&self.registered), (!self.null).then(|| Arc::clone(&self.buffer)));
+            control.record(Shadow::Mr { key: self.key, pd: self.pd.id(), buffer, access: self.access, live });
+        }
+    }
+
     fn deregister(&self) -> Result<(), MrError> {
         let context = self.pd.inner();
         let order = context.mirrored();
@@ -50,13 +59,13 @@ impl Region {
         Ok(())
     }
 
-    /// Makes another region of the key.
+    /// Makes another region of the key; whether the backup has it, too.
     fn change(
         &self,
         pd: Option<&ProtectionDomain>,
         buffer: Option<&Arc<Buffer>>,
         access: Option<Access>,
-    ) -> Result<(), MrError> {
+    ) -> Result<bool, MrError> {
         let context = self.pd.inner();
         if pd.is_some_and(|pd| !Arc::ptr_eq(pd.inner(), context)) {
             return Err(MrError::NoSuchPd);
@@ -68,14 +77,22 @@ impl Region {
         let mut engines = context.control_all(&order);
         engines.iter_mut().try_for_each(|core| core.nic().check_unbound_mr(self.key))?;
         // What else can be wrong is wrong at the first, before anything changed.
-        let pd = pd.map(ProtectionDomain::id);
-        engines.iter_mut().try_for_each(|core| core.nic().rereg_mr(self.key, pd, buffer, access))?;
+        let new_pd = pd.map(ProtectionDomain::id);
+        engines.iter_mut().try_for_each(|core| core.nic().rereg_mr(self.key, new_pd, buffer, access))?;
+        // At the backup it keeps its key as well, and is never away: peers may use it by what they know.
+        let (pd, access) = (new_pd.unwrap_or(self.pd.id()), access.unwrap_or(self.access));
+        let buffer = buffer.or((!self.null).then_some(&self.buffer));
+        let renew =
+            |key, core: &mut MutexGuard<'_, Core>| core.dual().renew_mr(self.key, pd, buffer, access, key).map(Some);
+        let renewed = engines.iter_mut().try_fold(None, renew).is_ok();
         for core in &mut engines {
-            core.dual().forget_mr(self.key);
+            if !renewed {
+                core.dual().forget_mr(self.key);
+            }
             core.pass_requests();
         }
         self.registered.store(false, Ordering::Release);
-        Ok(())
+        Ok(renewed)
     }
 }
 
@@ -154,7 +171,7 @@ impl ProtectionDomain {
 }
 
 impl MemoryRegion {
-    /// A region that was just registered. The backup, where there is one, gets one like it.
+    /// A region that was just registered.
     fn new(
         pd: &ProtectionDomain,
         buffer: &Arc<Buffer>,
@@ -164,11 +181,9 @@ impl MemoryRegion {
         permit: Arc<Permit>,
     ) -> MemoryRegion {
         let (pd, buffer, registered) = (pd.clone(), Arc::clone(buffer), Arc::new(AtomicBool::new(true)));
-        if let Some(control) = pd.inner().control() {
-            let (live, buffer) = (Arc::clone(&registered), (!null).then(|| Arc::clone(&buffer)));
-            control.record(Shadow::Mr { key, pd: pd.id(), buffer, access, live });
-        }
-        MemoryRegion(Arc::new(Region { pd, buffer, access, null, key, registered, permit }))
+        let region = Region { pd, buffer, access, null, key, registered, permit };
+        region.shadow();
+        MemoryRegion(Arc::new(region))
     }
 
     /// Deregisters it now, whoever else has a clone: when this returns no engine uses the memory any more.
@@ -195,11 +210,17 @@ impl MemoryRegion {
         access: Option<Access>,
     ) -> Result<MemoryRegion, (MemoryRegion, MrError)> {
         match self.0.change(pd, buffer, access) {
-            Ok(()) => {
+            Ok(renewed) => {
                 let null = self.0.null && buffer.is_none();
                 let (pd, buffer) = (pd.unwrap_or(&self.0.pd), buffer.unwrap_or(&self.0.buffer));
                 let access = access.unwrap_or(self.0.access);
-                Ok(MemoryRegion::new(pd, buffer, access, null, self.0.key, Arc::clone(&self.0.permit)))
+                let (pd, buffer, permit) = (pd.clone(), Arc::clone(buffer), Arc::clone(&self.0.permit));
+                let registered = Arc::new(AtomicBool::new(true));
+                let region = Region { pd, buffer, access, null, key: self.0.key, registered, permit };
+                if !renewed {
+                    region.shadow();
+                }
+                Ok(MemoryRegion(Arc::new(region)))
             }
             Err(why) => Err((self, why)),
         }

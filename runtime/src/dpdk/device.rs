@@ -52,7 +52,7 @@ impl Dpdk {
         let needed = MAX_FRAME;
         check_buffers(spec, needed)?;
         check_options(spec)?;
-        let memory = eal::start(spec)?;
+        let memory = eal::start(spec, queues)?;
         sys::enter_thread();
         if let Some(socket) = spec.listens_at() {
             free_socket(spec, socket)?;

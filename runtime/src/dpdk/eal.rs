@@ -46,8 +46,8 @@ impl Memory {
     }
 }
 
-/// Starts DPDK for a device, if it does not run yet.
-pub(super) fn start(spec: &DpdkSpec) -> Result<Memory, DpdkError> {
+/// Starts DPDK for a device with so many queues, if it does not run yet.
+pub(super) fn start(spec: &DpdkSpec, queues: u32) -> Result<Memory, DpdkError> {
     static STARTED: Mutex<Option<Result<Memory, String>>> = Mutex::new(None);
     static PROCESS: AtomicU32 = AtomicU32::new(0);
     let memory = Memory::for_device(spec);
@@ -66,7 +66,7 @@ pub(super) fn start(spec: &DpdkSpec) -> Result<Memory, DpdkError> {
         Some(Err(why)) => Err(DpdkError::Start(why.clone())),
         None => {
             PROCESS.store(std::process::id(), Ordering::Relaxed);
-            let needed = mib_of(spec);
+            let needed = mib_of(spec, queues);
             match memory {
                 Memory::Huge => check_huge_pages(&spec.to_string(), needed - OF_EAL + HUGE_OF_EAL)?,
                 Memory::Ordinary if spec.pci().is_some() => check_limit(&spec.to_string(), needed)?,
@@ -86,8 +86,8 @@ pub(super) fn start(spec: &DpdkSpec) -> Result<Memory, DpdkError> {
 }
 
 /// MiB of memory without huge pages. What a NIC behind an IOMMU may reach is locked, all of it, whether it is used or not.
-fn mib_of(spec: &DpdkSpec) -> u32 {
-    let needed = OF_EAL + MEMORY_OF_QUEUE * spec.queues.unwrap_or(1);
+fn mib_of(spec: &DpdkSpec, queues: u32) -> u32 {
+    let needed = OF_EAL + MEMORY_OF_QUEUE * queues;
     if spec.pci().is_some() { needed } else { needed.max(LEAST_MEMORY) }
 }
 
@@ -114,4 +114,17 @@ fn cores() -> String {
     let all = core_affinity::get_core_ids().unwrap_or_default();
     let ids: Vec<String> = all.iter().map(|core| core.id.to_string()).collect();
     if ids.is_empty() { "0".into() } else { ids.join(",") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_memory_for_each_queue_however_their_number_was_said() {
+        let mib = |device: &str, queues| mib_of(&device.parse().unwrap(), queues);
+        assert_eq!(mib("0000:01:00.0,ip=10.0.0.1/24", 4), OF_EAL + 4 * MEMORY_OF_QUEUE);
+        assert_eq!(mib("net_null0,ip=10.0.0.1/24", 4), LEAST_MEMORY);
+        assert_eq!(mib("net_null0,ip=10.0.0.1/24", 64), OF_EAL + 64 * MEMORY_OF_QUEUE);
+    }
 }

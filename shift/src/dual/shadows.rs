@@ -78,6 +78,30 @@ impl DualNic {
         Ok(key)
     }
 
+    /// A region of the default was registered anew under its key; without a buffer it is one that reads as zeros. At the backup it keeps its key
+    /// as well, which peers may have asked for already. Where this NIC had it not there yet, it gets this key; its key there.
+    ///
+    /// # Errors
+    /// [`MrError::NoSuchMr`] where it has no key there, else as [`DualNic::shadow_mr`]. The backup does not have it then.
+    pub fn renew_mr(
+        &mut self,
+        default: u32,
+        pd: PdId,
+        buffer: Option<&Arc<Buffer>>,
+        access: Access,
+        key: Option<u32>,
+    ) -> Result<u32, MrError> {
+        let backup = self.backup.as_ref().ok_or(MrError::NoSuchMr)?;
+        let key = backup.regions.get(&default).map(|region| region.key).or(key).ok_or(MrError::NoSuchMr)?;
+        self.forget_mr(default);
+        // It may be so new that the backup has not got it yet.
+        self.shadow_pd(pd);
+        match buffer {
+            Some(buffer) => self.shadow_mr(default, pd, buffer, access, Some(key)),
+            None => self.shadow_null_mr(default, pd, access, Some(key)),
+        }
+    }
+
     /// The region is gone.
     pub fn forget_mr(&mut self, default: u32) {
         let Some(backup) = &mut self.backup else { return };

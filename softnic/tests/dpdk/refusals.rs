@@ -35,6 +35,15 @@ fn a_device_that_is_not_there_is_named_with_what_to_do() {
 }
 
 #[test]
+fn two_numbers_of_queues_are_refused() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_softnic"));
+    command.args(["perf", "--server", "--queues", "2", "--dev", "dpdk:net_null0,ip=10.9.0.1/24,queues=1"]);
+    let (code, text) = Running::start(&mut command).end();
+    assert_eq!((code, text.lines().count()), (Some(1), 1), "{text}");
+    assert!(text.contains("asks for 1 queues, and --queues for 2: say one of them"), "{text}");
+}
+
+#[test]
 fn words_of_eal_that_are_wrong_or_clash_are_named() {
     for (words, says) in [
         ("--nonsense", "unrecognized option '--nonsense'"),

@@ -44,6 +44,15 @@ fn all_operations_between_af_packet_and_af_xdp() {
     all_operations(&across("af_packet", &spaces, "dpdk:net_af_packet0,iface=e,ip=10.78.0.2/24"), "4096");
 }
 
+/// Its driver has one queue unless it is told another number itself.
+#[test]
+fn queues_that_are_asked_for_beside_the_device_are_the_drivers_too() {
+    let Some(spaces) = spaces(4200) else { return };
+    let ends = across("queues", &spaces, "dpdk:net_af_packet0,iface=e,ip=10.78.0.2/24");
+    let v = ends.run(&["write_bw", "--qps", "8", "--size", "64K", "--iters", "400", "--verify", "--queues", "2"]);
+    assert_eq!(v["iterations"].as_u64(), Some(400), "{v}");
+}
+
 #[test]
 fn all_operations_between_dpdks_af_xdp_and_ours() {
     let Some(spaces) = spaces(3400) else { return };

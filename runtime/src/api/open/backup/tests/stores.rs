@@ -9,7 +9,7 @@ use redis::Value;
 use softnic_wire::Qpn;
 use softnic_wire::failover::{Entry, EntryKey, EntryValue, Object};
 
-use super::regions::a_region_changes_between_failures;
+use super::regions::{a_region_changes_between_failures, a_region_changes_while_the_backup_is_used};
 use super::*;
 use crate::failover::store::tests::server::Server;
 
@@ -160,6 +160,12 @@ fn connections_are_protected_by_a_store_and_their_entries_go_with_them() {
 fn a_region_that_is_registered_anew_is_found_in_the_store_after_the_next_failure() {
     let server = Server::start();
     a_region_changes_between_failures([url(&server, "", ""), url(&server, "", "")]);
+}
+
+#[test]
+fn a_region_that_is_registered_anew_keeps_its_key_at_the_backup_with_a_store_too() {
+    let server = Server::start();
+    a_region_changes_while_the_backup_is_used(1, &url(&server, "", ""));
 }
 
 #[test]
