@@ -396,13 +396,15 @@ impl Core {
         self.pass_requests();
     }
 
-    /// Wakes whoever answers what the Node asks for, if it does.
+    /// Wakes whoever answers what the Node asks for, if it does, and tells whether a verb has left something to be done at the backup.
     #[inline]
     pub(crate) fn pass_requests(&self) {
-        if let Some(control) = &self.control
-            && self.driver.node.has_requests()
-        {
+        let Some(control) = &self.control else { return };
+        if self.driver.node.has_requests() {
             control.wake();
+        }
+        if self.driver.node.owes() {
+            control.leave_rest();
         }
     }
 

@@ -21,6 +21,8 @@ pub(crate) struct Connection {
     pub(crate) refused: bool,
     /// It was found to have no backup, and is not tried again in this life.
     pub(crate) gave_up: bool,
+    /// Its queue pair at the default is as the program has made it: it has no guard, or nothing has happened to it ([`Guard::is_calm`]).
+    pub(crate) calm: bool,
     pub(crate) guard: Option<Box<Guard>>,
 }
 
@@ -41,6 +43,7 @@ impl Connection {
             plain: Plain { qpn, init: *init, written: 0, recvs: 0 },
             refused: false,
             gave_up: false,
+            calm: true,
             guard: None,
         }
     }
@@ -170,6 +173,18 @@ impl Guard {
             || !self.queue.is_empty()
             || self.owes_status
             || self.drain.is_some_and(|drain| !drain.by_nic)
+    }
+
+    /// Whether nothing has happened to it: the default's queue pair is as the program has made it, and does by itself what the program wants of
+    /// it, and nothing was done at the backup for the program.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.machine.epoch() == 0
+            && self.machine.is_settled()
+            && self.halted == [false; 2]
+            && self.queue.is_empty()
+            && self.drain.is_none()
+            && self.doomed.is_none()
+            && !self.owes_status
     }
 
     /// Whether the program sees its queue pair as it was, whatever the default's is by now.

@@ -8,6 +8,7 @@ mod guards;
 mod manager;
 mod meeting;
 mod node;
+mod owed;
 mod perform;
 mod progress;
 mod pump;
@@ -26,6 +27,7 @@ use softnic_wire::failover::{RegionAnswer, Side};
 use softnic_wire::{Instant, Path, Qpn};
 
 use agenda::{Agenda, QpnMap, Standing};
+use owed::Owed;
 
 use crate::connection::{Connection, Guard, Stage};
 use crate::counters::FailoverCounters;
@@ -36,6 +38,9 @@ pub use requests::{Config, Lookup, Notice, ProtectError, Request, Store};
 /// Room in queue pairs for work of our own: a probe or a notification, and the status behind it. The default's, where the program's work may
 /// take all of it, has room again when some of that is done.
 const OWN_SENDS: u32 = 4;
+
+/// So many verbs of a row leave something to be done at the backup without asking for memory.
+const ROW: usize = 16;
 
 /// A region of the default NIC at the backup.
 #[derive(Debug, Clone)]
@@ -69,6 +74,8 @@ struct Backup {
     by_qpn: QpnMap,
     by_backup: QpnMap,
     agenda: Agenda,
+    /// What verbs have left to be done here.
+    owed: Vec<Owed>,
     /// Connections whose work waits for a region to be registered at the backup.
     keyless: Vec<usize>,
     /// The name of receives of our own.
@@ -128,6 +135,7 @@ impl DualNic {
             by_qpn: QpnMap::default(),
             by_backup: QpnMap::default(),
             agenda: Agenda::default(),
+            owed: Vec::with_capacity(ROW),
             keyless: Vec::new(),
             own_wr_id,
             due: false,
@@ -146,6 +154,7 @@ impl DualNic {
     /// The backup, if there is one.
     pub fn backup(&mut self) -> Option<&mut Nic> {
         let backup = self.backup.as_mut()?;
+        backup.catch_up(&mut self.nic);
         // Its link may be about to change.
         backup.due = true;
         Some(&mut backup.nic)
@@ -192,6 +201,8 @@ impl DualNic {
 
     /// Something that the Node needs to know.
     pub fn poll_request(&mut self) -> Option<Request> {
+        // What is gone leaves entries in a store.
+        self.catch_up();
         self.backup.as_mut()?.requests.pop_front()
     }
 
@@ -250,8 +261,9 @@ impl DualNic {
         if let Some(backup) = &mut self.backup
             && let Some(at) = backup.by_qpn.remove(&qpn)
         {
-            let guard = backup.connections[at].take().and_then(|connection| connection.guard);
-            guard.into_iter().for_each(|guard| backup.drop_guard(&mut self.nic, at, &guard));
+            if let Some(guard) = backup.connections[at].take().and_then(|connection| connection.guard) {
+                backup.leave_guard(&mut self.nic, at, guard);
+            }
             backup.free.push(at);
         }
         Ok(())
@@ -263,6 +275,7 @@ impl DualNic {
     /// Why it has none. It works as ever.
     pub fn protect(&mut self, now: Instant, qpn: Qpn) -> Result<(), ProtectError> {
         let backup = self.backup.as_mut().ok_or(ProtectError::NoBackup)?;
+        backup.catch_up(&mut self.nic);
         let at = *backup.by_qpn.get(&qpn).ok_or(ProtectError::Kind)?;
         let (_, attr) = self.nic.query_qp(qpn).ok_or(ProtectError::State)?;
         let gave_up = backup.connections[at].as_ref().is_some_and(|connection| connection.gave_up);
@@ -288,6 +301,7 @@ impl DualNic {
     /// The way to the peer's backup, as [`DualNic::poll_request`] asked for it; without one there is no protection.
     pub fn set_backup_path(&mut self, now: Instant, qpn: Qpn, path: Option<Path>) {
         let DualNic { nic, backup: Some(backup) } = self else { return };
+        backup.catch_up(nic);
         if let Some(&at) = backup.by_qpn.get(&qpn) {
             backup.set_path(nic, now, at, path);
         }
@@ -335,5 +349,8 @@ impl Backup {
             _ => Standing::default(),
         };
         self.agenda.note(at, standing);
+        if let Some(Some(connection)) = self.connections.get_mut(at) {
+            connection.calm = connection.guard.as_ref().is_none_or(|guard| guard.is_calm());
+        }
     }
 }

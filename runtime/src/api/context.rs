@@ -418,6 +418,7 @@ impl Drop for Domain {
             // All that is in it keeps it alive, so nothing is.
             let _ = core.nic().dealloc_pd(self.id);
             core.dual().forget_pd(self.id);
+            core.pass_requests();
         }
         if let Some(control) = self.context.control() {
             lock(&control.list).shadows.retain(|shadow| !matches!(shadow, Shadow::Pd(pd) if *pd == self.id));

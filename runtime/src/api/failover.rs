@@ -144,11 +144,7 @@ impl Service {
 
     /// Does what is due of the list; whether there was anything in the list.
     fn replay(&mut self, now: Instant) -> bool {
-        let (any, shadows, lines) = {
-            let mut list = lock(&self.control.list);
-            let any = !(list.shadows.is_empty() && list.lines.is_empty());
-            (any, list.take_due(now), std::mem::take(&mut list.lines))
-        };
+        let (any, shadows, lines) = self.control.take(now);
         for line in lines {
             self.say(&line);
         }
@@ -172,6 +168,13 @@ impl Service {
                     // At one engine the key belongs to something else: another one is drawn.
                     Err(MrError::NoKeys) => return Some(shadow),
                     Err(_) => self.refuse_region(*key, live),
+                }
+            }
+            Shadow::Rest => {
+                for engine in &self.engines {
+                    let mut core = engine.control();
+                    core.dual().catch_up();
+                    core.pass_requests();
                 }
             }
             Shadow::Protect { engine, qpn } => {

@@ -20,6 +20,8 @@ use crate::wake::Wake;
 const PAUSE: Duration = Duration::from_millis(2);
 /// How long the oldest shadow waits at most, however many verbs follow.
 const LONGEST: Duration = Duration::from_millis(20);
+/// Shadows that the list has room for without asking for memory.
+const ROW: usize = 32;
 
 /// Something of the NIC that the backup is to have, too. What goes is taken from the backup at once, by whoever takes it from the NIC.
 pub(crate) enum Shadow {
@@ -40,11 +42,15 @@ pub(crate) enum Shadow {
         engine: usize,
         qpn: Qpn,
     },
+    /// What verbs have left to be done at the backup ([`DualNic::catch_up`](softnic_shift::DualNic::catch_up)): nobody may use the backup for long.
+    Rest,
 }
 
 /// The list of what is to be done.
 pub(crate) struct Control {
     pub(crate) list: Mutex<List>,
+    /// Verbs have left something to be done at the backup.
+    rest: AtomicBool,
     /// An engine, or the store, has something to say.
     pub(crate) asked: AtomicBool,
     pub(crate) wake: Wake,
@@ -70,6 +76,13 @@ impl List {
         self.shadows.push(shadow);
     }
 
+    /// Verbs have left something: it is done when their row ends.
+    fn add_rest(&mut self, now: Instant) {
+        self.add(now, Shadow::Rest);
+        let mut any = false;
+        self.shadows.retain(|shadow| !matches!(shadow, Shadow::Rest) || !std::mem::replace(&mut any, true));
+    }
+
     /// The shadows that can be made now: none while a row of verbs is going on.
     pub(crate) fn take_due(&mut self, now: Instant) -> Vec<Shadow> {
         let is_due = |[oldest, newest]: [Instant; 2]| {
@@ -79,19 +92,46 @@ impl List {
             return Vec::new();
         }
         self.recorded = None;
-        std::mem::take(&mut self.shadows)
+        match self.shadows.is_empty() {
+            true => Vec::new(),
+            // No verb of the next row asks for memory.
+            false => std::mem::replace(&mut self.shadows, Vec::with_capacity(ROW)),
+        }
     }
 }
 
 impl Control {
     pub(crate) fn new(lines: Option<LineSink>) -> io::Result<Arc<Control>> {
-        Ok(Arc::new(Control { list: Mutex::default(), asked: AtomicBool::new(true), wake: Wake::new()?, lines }))
+        let list = Mutex::new(List { shadows: Vec::with_capacity(ROW), ..List::default() });
+        let (rest, asked) = (AtomicBool::new(false), AtomicBool::new(true));
+        Ok(Arc::new(Control { list, rest, asked, wake: Wake::new()?, lines }))
     }
 
     /// The backup is to have this, too.
     pub(crate) fn record(&self, shadow: Shadow) {
         lock(&self.list).add(Instant::now(), shadow);
         self.wake.wake_sleeper();
+    }
+
+    /// A verb has left something to be done at the backup. Whoever sees to the backup puts it into the list, at the time when it sees that:
+    /// a verb of a row touches nothing but this.
+    #[inline]
+    pub(crate) fn leave_rest(&self) {
+        if !self.rest.load(Ordering::Relaxed) {
+            self.rest.store(true, Ordering::Release);
+            self.wake.wake_sleeper();
+        }
+    }
+
+    /// What is due of the list, and all lines; whether there was anything in it.
+    pub(crate) fn take(&self, now: Instant) -> (bool, Vec<Shadow>, Vec<String>) {
+        let left = self.rest.swap(false, Ordering::AcqRel);
+        let mut list = lock(&self.list);
+        if left {
+            list.add_rest(now);
+        }
+        let any = !(list.shadows.is_empty() && list.lines.is_empty());
+        (any, list.take_due(now), std::mem::take(&mut list.lines))
     }
 
     /// A line for people.
@@ -149,6 +189,20 @@ mod tests {
             let made = list.take_due(now).len();
             assert_eq!(made, if n == 20 { 21 } else { 0 }, "verb {n} of the row");
         }
+    }
+
+    #[test]
+    fn what_verbs_leave_is_in_the_list_once_until_their_row_ends() {
+        let control = Control::new(None).unwrap();
+        let start = Instant::now();
+        for n in 0..3 {
+            control.leave_rest();
+            control.leave_rest();
+            assert_eq!(control.take(start + PAUSE / 2 * n).1.len(), 0, "verb {n} of the row");
+        }
+        let end = start + PAUSE * 2;
+        assert!(matches!(control.take(end).1[..], [Shadow::Rest]));
+        assert!(!control.take(end).0, "nothing is left");
     }
 
     #[test]

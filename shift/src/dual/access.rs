@@ -74,6 +74,7 @@ impl DualNic {
         let DualNic { nic, backup: Some(backup) } = self else { return };
         let Some(Some(connection)) = backup.connections.get(at) else { return };
         if connection.guard.as_ref().is_some_and(|guard| !guard.queue.is_empty()) {
+            backup.catch_up(nic);
             backup.meet_doom(nic, now, at);
             backup.pump(nic, now, at);
             backup.perform(nic, now, at);
@@ -101,6 +102,7 @@ impl DualNic {
                     return Err(PostError::QueueFull);
                 }
                 guard.recvs.push_back(Recv::new(wr, false));
+                backup.catch_up(nic);
                 if backup.pump_recvs(nic, at) {
                     backup.mark(at);
                 }
@@ -139,9 +141,12 @@ impl DualNic {
     pub fn release_acks(&mut self, qpn: Qpn) {
         self.nic.release_acks(qpn);
         if let Some(backup) = &mut self.backup
-            && let Some(guard) = backup.by_qpn.get(&qpn).and_then(|&at| parts(&mut backup.connections, at))
+            && let Some(&at) = backup.by_qpn.get(&qpn)
+            // Of one to which nothing has happened nothing came by the backup.
+            && backup.connections[at].as_ref().is_some_and(|connection| !connection.calm)
+            && let Some((_, guard)) = parts(&mut backup.connections, at)
         {
-            backup.nic.release_acks(guard.1.backup);
+            backup.nic.release_acks(guard.backup);
         }
     }
 }

@@ -7,6 +7,7 @@ use softnic_nic::{ModifyError, Nic, QpAttr, QpKind};
 use softnic_wire::failover::{Phase, Side};
 use softnic_wire::{Instant, Qpn};
 
+use super::owed::Owed;
 use super::perform::timeout_code;
 use super::{Backup, DualNic};
 use crate::connection::{Connection, Drain, Guard, Stage, parts};
@@ -20,23 +21,46 @@ impl DualNic {
     pub fn modify_qp(&mut self, now: Instant, qpn: Qpn, attr: &QpAttr) -> Result<(), ModifyError> {
         let DualNic { nic, backup: Some(backup) } = self else { return self.nic.modify_qp(qpn, attr) };
         let Some(&at) = backup.by_qpn.get(&qpn) else { return nic.modify_qp(qpn, attr) };
+        let connection = backup.connections.get(at).and_then(Option::as_ref);
+        let rises = |state| matches!(state, QpState::Init | QpState::ReadyToReceive | QpState::ReadyToSend);
+        if !connection.is_some_and(|connection| connection.calm && attr.state.is_none_or(rises)) {
+            return self.modify_at(now, at, qpn, attr);
+        }
+        // The queue pair does it by itself, and the one at the backup follows.
+        let has_guard = connection.is_some_and(|connection| connection.guard.is_some());
+        nic.modify_qp(qpn, attr)?;
+        if has_guard {
+            backup.owed.push(Owed::Attributes { at, sends: attr.state == Some(QpState::ReadyToSend) });
+        }
+        Ok(())
+    }
+
+    /// Changes a queue pair that ends, or drains, or to which something has happened.
+    #[cold]
+    fn modify_at(&mut self, now: Instant, at: usize, qpn: Qpn, attr: &QpAttr) -> Result<(), ModifyError> {
+        let DualNic { nic, backup: Some(backup) } = self else { return self.nic.modify_qp(qpn, attr) };
+        let Some(Some(Connection { plain, guard, refused, gave_up, calm })) = backup.connections.get_mut(at) else {
+            return nic.modify_qp(qpn, attr);
+        };
         match attr.state {
-            Some(QpState::Error) if backup.guard(at).is_some() => {
-                backup.end(nic, now, at);
-                nic.modify_qp(qpn, attr)
-            }
             Some(QpState::Reset) => {
                 nic.modify_qp(qpn, attr)?;
-                if let Some(Some(Connection { plain, guard, refused, gave_up })) = backup.connections.get_mut(at) {
-                    (plain.written, plain.recvs, *refused, *gave_up) = (0, 0, false, false);
-                    if let Some(guard) = guard.take() {
-                        backup.drop_guard(nic, at, &guard);
-                    }
+                (plain.written, plain.recvs, *refused, *gave_up, *calm) = (0, 0, false, false, true);
+                if let Some(guard) = guard.take() {
+                    backup.leave_guard(nic, at, guard);
                 }
                 Ok(())
             }
-            _ if backup.guard(at).is_some() => backup.modify(nic, now, at, attr),
-            _ => nic.modify_qp(qpn, attr),
+            _ if guard.is_none() => nic.modify_qp(qpn, attr),
+            Some(QpState::Error) => {
+                backup.catch_up(nic);
+                backup.end(nic, now, at);
+                nic.modify_qp(qpn, attr)
+            }
+            _ => {
+                backup.catch_up(nic);
+                backup.modify(nic, now, at, attr)
+            }
         }
     }
 
@@ -44,8 +68,7 @@ impl DualNic {
     pub fn query_qp(&self, qpn: Qpn) -> Option<(QpState, QpAttr)> {
         let (_, attr) = self.nic.query_qp(qpn)?;
         let state = self.nic.qp_state(qpn)?;
-        let guard = self.backup.as_ref().and_then(|backup| backup.guard(*backup.by_qpn.get(&qpn)?));
-        let Some(guard) = guard else { return Some((state, attr)) };
+        let Some(guard) = self.disguise(qpn) else { return Some((state, attr)) };
         let shown = shown_state(guard, state);
         let attr = match guard.is_hidden() || shown != state {
             true => guard.attr,
@@ -53,6 +76,19 @@ impl DualNic {
             false => QpAttr { sq_psn: guard.attr.sq_psn, rq_psn: guard.attr.rq_psn, access: guard.attr.access, ..attr },
         };
         Some((shown, QpAttr { state: Some(shown), ..attr }))
+    }
+
+    /// The state of a queue pair, as the program set it.
+    pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
+        let state = self.nic.qp_state(qpn)?;
+        Some(self.disguise(qpn).map_or(state, |guard| shown_state(guard, state)))
+    }
+
+    /// What hides from the program how its queue pair is, where that may be another way than the program has made it.
+    fn disguise(&self, qpn: Qpn) -> Option<&Guard> {
+        let backup = self.backup.as_ref()?;
+        let connection = backup.connections.get(*backup.by_qpn.get(&qpn)?)?.as_ref()?;
+        connection.guard.as_deref().filter(|_| !connection.calm)
     }
 }
 

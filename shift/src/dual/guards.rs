@@ -7,6 +7,7 @@ use softnic_nic::transports::qp::Caps;
 use softnic_nic::{Buffer, MrError, Nic, QpAttr, QpInit};
 use softnic_wire::{Instant, Psn, Qpn};
 
+use super::owed::Owed;
 use super::{Backup, OWN_SENDS, ProtectError, Request};
 use crate::connection::{CONTROL, Connection, Guard, Stage};
 use crate::machine::Machine;
@@ -141,12 +142,23 @@ impl Backup {
     }
 
     /// Gives back what a connection had at both NICs.
-    pub(super) fn drop_guard(&mut self, nic: &mut Nic, at: usize, guard: &Guard) {
+    fn drop_guard(&mut self, nic: &mut Nic, at: usize, guard: &Guard) {
+        let _ = nic.dereg_mr(guard.control_keys[0]);
+        self.bury(at, guard);
+    }
+
+    /// The same for a verb: what it had at the backup is given back later. The domain of the default is empty at once, for the verb that frees it.
+    pub(super) fn leave_guard(&mut self, nic: &mut Nic, at: usize, guard: Box<Guard>) {
+        let _ = nic.dereg_mr(guard.control_keys[0]);
+        self.owed.push(Owed::Guard { at, guard });
+    }
+
+    /// Gives back what a connection had at the backup.
+    pub(super) fn bury(&mut self, at: usize, guard: &Guard) {
         self.requests.extend(guard.stored.map(|object| Request::Delete { object }));
         self.note(at);
         self.drop_backup_qp(guard.backup);
         let _ = self.nic.dereg_mr(guard.control_keys[1]);
-        let _ = nic.dereg_mr(guard.control_keys[0]);
     }
 }
 
@@ -154,9 +166,10 @@ impl Backup {
 mod tests {
     use std::net::IpAddr;
 
+    use softnic_nic::transports::memory::PdId;
     use softnic_nic::transports::qp::{PayloadMode, QpKind};
     use softnic_nic::{Connection as Settings, NicConfig, Port};
-    use softnic_wire::{MacAddr, PathMtu};
+    use softnic_wire::{MacAddr, Node, PathMtu};
 
     use super::super::{Config, DualNic};
     use super::*;
@@ -200,6 +213,9 @@ mod tests {
         for qpn in others {
             dual.destroy_qp(qpn).unwrap();
         }
+        assert!(dual.owes() && count(&dual) != of_one, "no verb waits for that");
+        dual.catch_up();
+        assert!(!dual.owes());
         assert_eq!(count(&dual), of_one);
         // One that is found to have no backup needs none either.
         let DualNic { nic, backup: Some(backup) } = &mut dual else { unreachable!() };
@@ -208,5 +224,26 @@ mod tests {
         assert_eq!(count(&dual), none);
         dual.destroy_qp(first).unwrap();
         assert_eq!(dual.backup.as_ref().unwrap().free.len(), 4);
+    }
+
+    #[test]
+    fn whatever_uses_the_backup_does_first_what_verbs_have_left() {
+        type Use = fn(&mut DualNic);
+        let times: [(&str, Use); 4] = [
+            ("time passes", |dual| dual.handle_timeout(Instant::ZERO)),
+            ("its link changes", |dual| _ = dual.backup()),
+            ("a shadow is made", |dual| dual.shadow_pd(PdId(9))),
+            ("requests are asked for", |dual| _ = dual.poll_request()),
+        ];
+        for (what, time) in times {
+            let mut dual = DualNic::new(nic(0), nic(1), Config::default(), Box::new(|| 7));
+            let pd = dual.nic.alloc_pd();
+            dual.shadow_pd(pd);
+            dual.forget_pd(pd);
+            assert_eq!(dual.backup.as_ref().unwrap().pds.len(), 1);
+            time(&mut dual);
+            assert!(!dual.owes(), "{what}");
+            assert!(!dual.backup.as_ref().unwrap().pds.contains_key(&pd), "{what}");
+        }
     }
 }

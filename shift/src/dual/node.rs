@@ -14,7 +14,7 @@ impl Node for DualNic {
             Some(backup) if port == DualNic::BACKUP => {
                 match Layout::locate(frame) {
                     Ok(layout) => backup.handle_frame(&mut self.nic, now, frame, layout),
-                    // What is wrong with it is counted.
+                    // What is wrong with it is counted. It reaches no queue pair.
                     Err(_) => backup.nic.handle_frame(now, Nic::WIRE, frame),
                 }
             }
@@ -54,7 +54,12 @@ impl Node for DualNic {
                     backup.progress(&mut self.nic, now);
                 }
                 match port {
-                    DualNic::BACKUP => backup.nic.may_send(Nic::WIRE) && backup.nic.poll_transmit(now, Nic::WIRE, tx),
+                    DualNic::BACKUP => {
+                        backup.nic.may_send(Nic::WIRE) && {
+                            backup.catch_up(&mut self.nic);
+                            backup.nic.poll_transmit(now, Nic::WIRE, tx)
+                        }
+                    }
                     port => self.nic.poll_transmit(now, port, tx),
                 }
             }
@@ -79,6 +84,7 @@ impl Node for DualNic {
     fn handle_timeout(&mut self, now: Instant) {
         self.nic.handle_timeout(now);
         if let Some(backup) = &mut self.backup {
+            backup.catch_up(&mut self.nic);
             backup.nic.handle_timeout(now);
             backup.agenda.on_time();
             backup.progress(&mut self.nic, now);

@@ -36,6 +36,7 @@ impl Backup {
     /// A frame came in at the backup.
     #[inline]
     pub(super) fn handle_frame(&mut self, nic: &mut Nic, now: Instant, frame: &mut [u8], layout: Layout) {
+        self.catch_up(nic);
         if self.agenda.any_unsettled() {
             self.expect_news(Side::Backup, frame, &layout);
         }
@@ -61,6 +62,7 @@ impl Backup {
 
     /// Looks at everything.
     pub(super) fn progress(&mut self, nic: &mut Nic, now: Instant) {
+        self.catch_up(nic);
         self.due = false;
         while let Some(event) = nic.poll_event() {
             self.take_event(Side::Default, event);

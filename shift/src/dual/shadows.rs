@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::{Buffer, MrError, Nic};
-use softnic_wire::failover::{Object, RegionAnswer};
+use softnic_wire::failover::RegionAnswer;
 
-use super::{Backup, DualNic, Request, ShadowRegion};
+use super::owed::Owed;
+use super::{Backup, DualNic, ShadowRegion};
 use crate::connection::parts;
 
 impl DualNic {
     /// A protection domain of the default has one at the backup from now on.
     pub fn shadow_pd(&mut self, pd: PdId) {
+        self.catch_up();
         if let Some(backup) = &mut self.backup
             && !backup.pds.contains_key(&pd)
         {
@@ -22,11 +24,8 @@ impl DualNic {
 
     /// It is gone.
     pub fn forget_pd(&mut self, pd: PdId) {
-        if let Some(backup) = &mut self.backup
-            && let Some(shadow) = backup.pds.remove(&pd)
-        {
-            // Where something is still in it, it goes with the NIC.
-            let _ = backup.nic.dealloc_pd(shadow);
+        if let Some(backup) = &mut self.backup {
+            backup.owed.push(Owed::Domain(pd));
         }
     }
 
@@ -68,6 +67,7 @@ impl DualNic {
         (addr, len): (u64, u64),
         register: impl FnOnce(&mut Nic, PdId) -> Result<u32, MrError>,
     ) -> Result<u32, MrError> {
+        self.catch_up();
         let backup = self.backup.as_mut().ok_or(MrError::NoSuchPd)?;
         let pd = *backup.pds.get(&pd).ok_or(MrError::NoSuchPd)?;
         let key = register(&mut backup.nic, pd)?;
@@ -91,6 +91,7 @@ impl DualNic {
         access: Access,
         key: Option<u32>,
     ) -> Result<u32, MrError> {
+        self.catch_up();
         let backup = self.backup.as_ref().ok_or(MrError::NoSuchMr)?;
         let key = backup.regions.get(&default).map(|region| region.key).or(key).ok_or(MrError::NoSuchMr)?;
         self.forget_mr(default);
@@ -104,18 +105,14 @@ impl DualNic {
 
     /// The region is gone.
     pub fn forget_mr(&mut self, default: u32) {
-        let Some(backup) = &mut self.backup else { return };
-        backup.without_shadow.remove(&default);
-        if let Some(region) = backup.regions.remove(&default) {
-            backup.default_keys.remove(&region.key);
-            let _ = backup.nic.dereg_mr(region.key);
-            let objects = region.stored.into_iter().map(|gid| Object::Region { gid, rkey: default });
-            backup.requests.extend(objects.map(|object| Request::Delete { object }));
+        if let Some(backup) = &mut self.backup {
+            backup.owed.push(Owed::Region(default));
         }
     }
 
     /// The backup will never have a region of the default: nobody need wait for it.
     pub fn refuse_mr(&mut self, default: u32) {
+        self.catch_up();
         if let Some(backup) = &mut self.backup {
             backup.without_shadow.insert(default);
             backup.wake_keyless();

@@ -35,6 +35,7 @@ impl DualNic {
     /// What the store has, as [`Request::Get`] asked for it.
     pub fn set_entry(&mut self, now: Instant, qpn: Qpn, object: Object, found: Lookup) {
         let Some(backup) = &mut self.backup else { return };
+        backup.catch_up(&mut self.nic);
         let Some(&at) = backup.by_qpn.get(&qpn) else { return };
         match object {
             Object::QueuePair { .. } => backup.take_backup(now, at, object, found),
