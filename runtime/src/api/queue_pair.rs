@@ -204,7 +204,7 @@ impl QueuePair {
 
     /// The state it is in.
     pub fn state(&self) -> QpState {
-        self.0.engine.control().dual().query_qp(self.0.qpn).map_or(QpState::Reset, |(state, _)| state)
+        self.0.engine.control().dual().qp_state(self.0.qpn).unwrap_or(QpState::Reset)
     }
 
     /// All attributes that were set.
@@ -233,6 +233,14 @@ impl QueuePair {
     /// # Errors
     /// When the transition does not exist, or lacks or forbids an attribute.
     pub fn modify(&self, attr: &QpAttr) -> Result<(), ModifyError> {
+        self.change(attr).map(|_| ())
+    }
+
+    /// [`QueuePair::modify`] for whoever keeps the state: the state that it is in now.
+    ///
+    /// # Errors
+    /// As [`QueuePair::modify`].
+    pub fn change(&self, attr: &QpAttr) -> Result<QpState, ModifyError> {
         let mut core = self.0.engine.control();
         // What was posted before was posted in the old state.
         core.take_work_of(self.0.index);
@@ -241,7 +249,7 @@ impl QueuePair {
         }
         let (now, before) = (core.driver.now(), core.nic().qp_state(self.0.qpn));
         core.dual().modify_qp(now, self.0.qpn, attr)?;
-        let state = core.dual().query_qp(self.0.qpn).map(|(state, _)| state);
+        let state = core.dual().qp_state(self.0.qpn);
         let posts = match state {
             None | Some(QpState::Reset) => {
                 core.forget_work_of(self.0.index);
@@ -272,7 +280,7 @@ impl QueuePair {
                 control.record(Shadow::Protect { engine, qpn: self.0.qpn });
             }
         }
-        Ok(())
+        Ok(state.unwrap_or(QpState::Reset))
     }
 
     /// A send failed, though not on the wire: a fault of the device is played. The queue pair goes to the state that follows, in which the

@@ -89,11 +89,11 @@ pub(crate) extern "C" fn modify(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int
                 Some(connected_path(&qp.context(), &attr.ah_attr, dest_qpn, qp.qpn())?)
             }
         };
-        qp.ours.qp.modify(&attributes(attr, mask, moved.map(|(_, path)| path))?)?;
+        let state = qp.ours.qp.change(&attributes(attr, mask, moved.map(|(_, path)| path))?)?;
         if moved.is_some() {
             *qp.address() = attr.ah_attr;
         }
-        qp.base.state.store(state_code(qp.ours.qp.state()), Ordering::Relaxed);
+        qp.base.state.store(state_code(state), Ordering::Relaxed);
         if mask & IBV_QP_DEST_QPN != 0
             && let Some(connected) = CONNECTED.get()
         {
