@@ -132,7 +132,9 @@ impl Work {
         while !waits[1] && queue.recvs.peek(|wr| taken(recv(wr, node))) == Some(true) {
             queue.recvs.pop();
         }
-        if let Target::Qp(qpn) = target {
+        if let Target::Qp(qpn) = target
+            && !queue.sends.is_empty()
+        {
             let (mut rang, mut messages) = (false, 0);
             let direct = connection.is_none_or(|at| node.is_direct(at));
             let mut send = |wr: &PostedSend, node: &mut DualNic| match connection {
