@@ -277,6 +277,11 @@ impl Nic {
         self.slot_of(qpn)?.endpoint.choice()
     }
 
+    /// Whether a queue pair agrees with its peer on anything, or tries to: it has something to send as soon as it is ready to receive.
+    pub fn negotiates(&self, qpn: Qpn) -> bool {
+        self.slot_of(qpn).is_some_and(|slot| slot.endpoint.negotiates())
+    }
+
     /// What a queue pair was made with, and all attributes that were set since it left the reset state.
     pub fn query_qp(&self, qpn: Qpn) -> Option<(QpInit, QpAttr)> {
         let slot = self.slot_of(qpn)?;
@@ -315,7 +320,7 @@ impl Nic {
     /// # Errors
     /// When its transport has no credit.
     pub fn use_credit(&mut self, qpn: Qpn, config: Option<EqdsConfig>) -> Result<(), ObjectError> {
-        let negotiates = self.slot_of(qpn).is_some_and(|slot| slot.endpoint.negotiates());
+        let negotiates = self.negotiates(qpn);
         let transaction_id = if negotiates { 0 } else { self.draw_transaction_id(qpn) };
         let (_, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
         if !matches!(slot.endpoint.qp.state(), QpState::Reset | QpState::Init) {

@@ -262,13 +262,15 @@ impl QueuePair {
             Some(_) => SENDS | RECEIVES,
         };
         self.0.posts.store(posts, Ordering::Release);
-        if attr.state == Some(QpState::ReadyToReceive) {
-            // The peer is told what this side speaks, though no work is posted and nobody polls.
-            self.0.engine.wake();
-        }
+        // The peer is told what this side speaks, though no work is posted and nobody polls.
+        let tells = attr.state == Some(QpState::ReadyToReceive) && core.nic().negotiates(self.0.qpn);
         // What is flushed need not wait until a frame comes in.
         core.hand_out();
         drop(core);
+        if tells {
+            // Not before: whoever is woken wants the token.
+            self.0.engine.wake();
+        }
         // From then on, and not once more when it is ready to send: one that only answers may stay as it is.
         if state == Some(QpState::ReadyToReceive)
             && before != state
