@@ -52,8 +52,22 @@ struct ShadowRegion {
     stored: Vec<Ipv6Addr>,
 }
 
-/// The second NIC, and what is known of connections.
+/// The second NIC, and what is known of connections. In this order: what every verb looks at is together, and not behind the NIC.
+#[repr(C)]
 struct Backup {
+    by_qpn: QpnMap,
+    connections: Vec<Option<Connection>>,
+    /// What verbs have left to be done here.
+    owed: Vec<Owed>,
+    requests: VecDeque<Request>,
+    notices: VecDeque<Notice>,
+    manager_mads: manager::ManagerMads,
+    events: VecDeque<Event>,
+    /// Something happened that connections may have to know of.
+    due: bool,
+    /// Places of connections that are gone.
+    free: Vec<usize>,
+    agenda: Agenda,
     nic: Nic,
     config: Config,
     random: Box<dyn Generator>,
@@ -68,30 +82,17 @@ struct Backup {
     without_shadow: HashSet<u32>,
     /// Keys of peers' regions: at their backup.
     remote_keys: BTreeMap<(IpAddr, u32), u32>,
-    connections: Vec<Option<Connection>>,
-    /// Places of connections that are gone.
-    free: Vec<usize>,
-    by_qpn: QpnMap,
     by_backup: QpnMap,
-    agenda: Agenda,
-    /// What verbs have left to be done here.
-    owed: Vec<Owed>,
     /// Connections whose work waits for a region to be registered at the backup.
     keyless: Vec<usize>,
     /// The name of receives of our own.
     own_wr_id: u64,
-    /// Something happened that connections may have to know of.
-    due: bool,
     /// Queue pairs that halted, and ports that changed.
     failures: Vec<(Side, Event)>,
     /// The port of each side is down.
     down: [bool; 2],
     /// The program was told that no port is left, and not yet that there is one again.
     told_down: bool,
-    requests: VecDeque<Request>,
-    notices: VecDeque<Notice>,
-    manager_mads: manager::ManagerMads,
-    events: VecDeque<Event>,
     counters: FailoverCounters,
 }
 
