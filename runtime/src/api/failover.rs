@@ -30,7 +30,7 @@ use super::path::{Network, Surroundings, Wire};
 use crate::background::{Background, Stop};
 use crate::engine::Engine;
 use crate::failover::kv::Kv;
-use crate::failover::list::{Control, Shadow};
+use crate::failover::list::{Control, PAUSE, Shadow};
 use crate::locked::lock;
 
 /// How soon to look again for what could not be done: a path whose next hop has not answered, a key that another region has.
@@ -135,8 +135,13 @@ impl Service {
                 attentive_until = now + ATTENTIVE;
             }
             if !busy {
-                let soon = attentive || any || !self.paths.is_empty();
-                stop.wait(&control.wake, soon.then_some(LOOK));
+                let wait = match (any, self.paths.is_empty()) {
+                    (_, false) => Some(LOOK),
+                    // Each look takes lines of memory from the verbs of a row: not before something is due.
+                    (true, true) => Some(control.due_in(now).unwrap_or(PAUSE).max(LOOK)),
+                    (false, true) => attentive.then_some(PAUSE),
+                };
+                stop.wait(&control.wake, wait);
             }
             control.wake.drain();
         }

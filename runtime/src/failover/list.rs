@@ -17,7 +17,7 @@ use crate::wake::Wake;
 
 /// How long shadows wait for another verb behind theirs. Verbs come in rows; making a shadow takes the engine's lock, for which the next verb
 /// of the row would wait.
-const PAUSE: Duration = Duration::from_millis(2);
+pub(crate) const PAUSE: Duration = Duration::from_millis(2);
 /// How long the oldest shadow waits at most, however many verbs follow.
 const LONGEST: Duration = Duration::from_millis(20);
 /// Shadows that the list has room for without asking for memory.
@@ -71,7 +71,8 @@ pub(crate) struct List {
 impl List {
     /// Records a shadow.
     fn add(&mut self, now: Instant, shadow: Shadow) {
-        let oldest = self.recorded.map_or(now, |[oldest, _]| oldest);
+        // What was recorded last may be gone by now.
+        let oldest = self.recorded.filter(|_| !self.shadows.is_empty()).map_or(now, |[oldest, _]| oldest);
         self.recorded = Some([oldest, now]);
         self.shadows.push(shadow);
     }
@@ -83,20 +84,21 @@ impl List {
         self.shadows.retain(|shadow| !matches!(shadow, Shadow::Rest) || !std::mem::replace(&mut any, true));
     }
 
-    /// The shadows that can be made now: none while a row of verbs is going on.
+    /// After what time its shadows can be made, where there are some: not while a row of verbs is going on.
+    fn due_in(&self, now: Instant) -> Option<Duration> {
+        let due = self.recorded.map(|[oldest, newest]| (newest + PAUSE).min(oldest + LONGEST));
+        let wait = due.map_or(Duration::ZERO, |due| due.saturating_duration_since(now));
+        (!self.shadows.is_empty()).then_some(wait)
+    }
+
+    /// The shadows that can be made now.
     pub(crate) fn take_due(&mut self, now: Instant) -> Vec<Shadow> {
-        let is_due = |[oldest, newest]: [Instant; 2]| {
-            now.saturating_duration_since(newest) >= PAUSE || now.saturating_duration_since(oldest) >= LONGEST
-        };
-        if !self.recorded.is_none_or(is_due) {
+        if self.due_in(now).is_none_or(|wait| !wait.is_zero()) {
             return Vec::new();
         }
         self.recorded = None;
-        match self.shadows.is_empty() {
-            true => Vec::new(),
-            // No verb of the next row asks for memory.
-            false => std::mem::replace(&mut self.shadows, Vec::with_capacity(ROW)),
-        }
+        // No verb of the next row asks for memory.
+        std::mem::replace(&mut self.shadows, Vec::with_capacity(ROW))
     }
 }
 
@@ -132,6 +134,11 @@ impl Control {
         }
         let any = !(list.shadows.is_empty() && list.lines.is_empty());
         (any, list.take_due(now), std::mem::take(&mut list.lines))
+    }
+
+    /// After what time there is something to do of the list.
+    pub(crate) fn due_in(&self, now: Instant) -> Option<Duration> {
+        lock(&self.list).due_in(now)
     }
 
     /// A line for people.
@@ -181,6 +188,7 @@ mod tests {
         let second = start + PAUSE * 9 / 10;
         list.add(second, Shadow::Pd(PdId(2)));
         assert_eq!(list.take_due(start + PAUSE * 3 / 2).len(), 0, "the second verb was less than a pause ago");
+        assert_eq!(list.due_in(start + PAUSE * 3 / 2), Some(PAUSE * 4 / 10));
         assert_eq!(list.take_due(second + PAUSE).len(), 2);
         let row = second + PAUSE;
         for n in 0..=20 {
