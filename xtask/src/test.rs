@@ -37,7 +37,7 @@ const STEPS: &[Step] = &[
             println!("{why}");
         }
         // Tests of `softnic explore` run programs with the library, which `cargo test` does not build; later layers need it anyway.
-        match shell(&["cargo", "build", "-p", "softnic-verbs", "--locked"]) {
+        match shell(&["cargo", "build", "-p", "softnic", "-p", "softnic-verbs", "--locked"]) {
             // The captures of real hardware are a layer of their own below.
             Outcome::Passed(_) => cargo_test(&[&["cargo", "test"], &TESTED[..]].concat(), &[(CAPTURES_VARIABLE, "")]),
             failed => failed,
