@@ -9,6 +9,7 @@ pub mod guest;
 pub mod guest_tests;
 pub mod interop;
 pub mod nic_tests;
+mod processors;
 pub mod programs;
 pub mod project;
 pub mod pyverbs;

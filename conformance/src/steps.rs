@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::processors::Processors;
 use crate::project;
 
 /// How a step ended.
@@ -54,12 +55,37 @@ impl Step {
 #[derive(Debug, Default)]
 pub struct Report {
     rows: Vec<ReportRow>,
+    /// All of them together.
+    took: Cost,
+}
+
+/// What something took.
+#[derive(Debug, Default, Clone, Copy)]
+struct Cost {
+    time: Duration,
+    /// Of the whole machine: what ran beside it is in there.
+    processors: Option<Processors>,
+}
+
+impl Cost {
+    /// Runs it; what it took, and what it returned.
+    fn of<T>(run: impl FnOnce() -> T) -> (Cost, T) {
+        let (begin, before) = (Instant::now(), Processors::now());
+        let result = run();
+        let processors = Processors::now().zip(before).map(|(now, before)| now - before);
+        (Cost { time: begin.elapsed(), processors }, result)
+    }
 }
 
 impl Report {
     /// Runs the steps in order, those that wait two at a time; a failure does not keep the later ones from running.
     pub fn of(steps: &[&Step], all: bool) -> Report {
-        let mut report = Report::default();
+        let (took, rows) = Cost::of(|| Report::rows_of(steps, all));
+        Report { rows, took }
+    }
+
+    fn rows_of(steps: &[&Step], all: bool) -> Vec<ReportRow> {
+        let mut done = Vec::new();
         for together in steps.chunk_by(|a, b| a.waits && b.waits) {
             let rows = Mutex::new(together.iter().map(|_| None).collect::<Vec<_>>());
             let next = AtomicUsize::new(0);
@@ -72,9 +98,9 @@ impl Report {
                 }
             };
             thread::scope(|scope| (0..together.len().min(2)).for_each(|_| drop(scope.spawn(work))));
-            report.rows.extend(rows.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten());
+            done.extend(rows.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten());
         }
-        report
+        done
     }
 
     /// Steps that failed.
@@ -82,37 +108,43 @@ impl Report {
         self.rows.iter().filter(|(_, o, _)| matches!(o, Outcome::Failed(_))).count()
     }
 
-    /// The table, and below it the line that counts.
+    /// The table, the total cost and the line that counts. `worked` and `stolen` are seconds of all processors of the machine together.
     pub fn table(&self) -> String {
         let width = self.rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
-        let mut out = format!("\n{:width$}  result    seconds\n", "layer");
+        let mut out = format!("\n{:width$}  result    seconds   worked  stolen\n", "layer");
         for (name, outcome, took) in &self.rows {
             let (result, remark) = match outcome {
                 Outcome::Passed(s) => ("passed", s),
                 Outcome::Failed(s) => ("FAILED", s),
                 Outcome::LeftOut(s) => ("left out", s),
             };
-            let line = format!("{name:width$}  {result:8}  {:7.1}  {remark}", took.as_secs_f64());
+            let of_machine = match took.processors {
+                Some(Processors { busy, stolen }) => format!("{busy:7.1} {stolen:7.1}"),
+                None => format!("{:15}", ""),
+            };
+            let line = format!("{name:width$}  {result:8}  {:7.1}  {of_machine}  {remark}", took.time.as_secs_f64());
             // Writing to a String cannot fail.
             let _ = writeln!(out, "{}", line.trim_end());
         }
         let passed = self.rows.iter().filter(|(_, o, _)| matches!(o, Outcome::Passed(_))).count();
+        if let Some(processors) = self.took.processors {
+            let _ = writeln!(out, "\nin {:.0} s; {processors}", self.took.time.as_secs_f64());
+        }
         let _ = write!(out, "\n{passed} passed, {} failed", self.failed());
         out
     }
 }
 
 /// A row of the table.
-type ReportRow = (&'static str, Outcome, Duration);
+type ReportRow = (&'static str, Outcome, Cost);
 
 fn run_one(step: &Step, all: bool) -> ReportRow {
     println!("== {}", step.name);
-    let begin = Instant::now();
-    let outcome = match step.long && !all {
+    let (took, outcome) = Cost::of(|| match step.long && !all {
         true => Outcome::LeftOut("runs with --all".into()),
         // A layer that panics does not keep the later ones from running either.
         false => std::panic::catch_unwind(step.run).unwrap_or_else(|_| Outcome::Failed("it panicked".into())),
-    };
+    });
     match &outcome {
         // Another may have printed below its title.
         Outcome::Passed(_) if step.waits => println!("== {}: passed", step.name),
@@ -120,7 +152,7 @@ fn run_one(step: &Step, all: bool) -> ReportRow {
         Outcome::Failed(why) => println!("FAILED: {}: {why}", step.name),
         Outcome::LeftOut(why) => println!("left out: {why}"),
     }
-    (step.name, outcome, begin.elapsed())
+    (step.name, outcome, took)
 }
 
 /// A command in the repository's root, with nothing to read from.
@@ -266,7 +298,8 @@ mod tests {
         assert_eq!(report.failed(), 1);
         let table = report.table();
         assert!(table.ends_with("\n1 passed, 1 failed"), "{table}");
-        assert!(table.contains("\nabsent  left out      0.0  no such tool\n"), "{table}");
-        assert!(table.contains("\nslow    left out      0.0  runs with --all\n"), "{table}");
+        let row = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+        assert!(row("absent").starts_with("absent  left out      0.0 ") && row("absent").ends_with("  no such tool"));
+        assert!(row("slow").starts_with("slow    left out      0.0 ") && row("slow").ends_with("  runs with --all"));
     }
 }
