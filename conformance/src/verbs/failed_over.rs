@@ -31,9 +31,10 @@ pub struct FailoverOptions {
     /// So many fallbacks of `softnic perf`, one after the other, and how long they took; half of them must take less than 10 ms
     #[arg(long, value_name = "N", conflicts_with_all = ["parts", "all", "list"], value_parser = clap::value_parser!(u32).range(1..))]
     fallbacks: Option<u32>,
-    /// Rates of `softnic perf` and ib_write_bw with a backup that is not needed and without one, in turns, and their ratio
-    #[arg(long, conflicts_with_all = ["parts", "all", "list", "fallbacks"])]
-    cost: bool,
+    /// Rates of `softnic perf` and ib_write_bw with a backup that is not needed and without one, in so many rounds of four turns, and their ratio
+    /// with its error; 7 rounds where no number is given
+    #[arg(long, value_name = "ROUNDS", num_args = 0..=1, default_missing_value = "7", conflicts_with_all = ["parts", "all", "list", "fallbacks"], value_parser = clap::value_parser!(u32).range(1..))]
+    cost: Option<u32>,
     /// The optimised build, as users have it; takes minutes to build
     #[arg(long)]
     release: bool,
@@ -67,8 +68,8 @@ pub fn run_failover(options: &FailoverOptions) -> Result<(), String> {
         let bench = built(options)?;
         return measure::fallbacks(&bench, count as usize).map_err(|e| e.to_string());
     }
-    if options.cost {
-        return measure::cost(&built(options)?).map_err(|e| e.to_string());
+    if let Some(rounds) = options.cost {
+        return measure::cost(&built(options)?, rounds as usize).map_err(|e| e.to_string());
     }
     let chosen = |test: &Test| match &options.parts[..] {
         [] => options.all || options.list || is_short(test),
