@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::error::DpdkError;
-use super::pci::{check_huge_pages, check_limit, is_behind_iommu};
+use super::pci::{check_available, check_huge_pages, check_limit, is_behind_iommu};
 use super::spec::DpdkSpec;
 use super::sys;
 use crate::locked::lock;
@@ -69,7 +69,10 @@ pub(super) fn start(spec: &DpdkSpec, queues: u32) -> Result<Memory, DpdkError> {
             let needed = mib_of(spec, queues);
             match memory {
                 Memory::Huge => check_huge_pages(&spec.to_string(), needed - OF_EAL + HUGE_OF_EAL)?,
-                Memory::Ordinary if spec.pci().is_some() => check_limit(&spec.to_string(), needed)?,
+                Memory::Ordinary if spec.pci().is_some() => {
+                    check_limit(&spec.to_string(), needed)?;
+                    check_available(&spec.to_string(), needed, queues)?;
+                }
                 Memory::Ordinary => {}
             }
             let words = words(memory, needed);

@@ -78,6 +78,21 @@ pub enum DpdkError {
         /// What the device needs.
         needed_mib: u32,
     },
+    /// The machine has less memory than the device locks.
+    #[error(
+        "`{device}` locks {needed_mib} MiB of memory for {queues} queues, and {available_mib} are available: ask for \
+         fewer queues"
+    )]
+    Memory {
+        /// The device.
+        device: String,
+        /// What programs may have.
+        available_mib: u64,
+        /// What the device needs.
+        needed_mib: u32,
+        /// Those that are asked for.
+        queues: u32,
+    },
     /// Without an IOMMU a device needs huge pages.
     #[error(
         "`{device}` has no IOMMU and needs {needed_mib} MiB of huge pages, and {free_mib} are free: \

@@ -70,6 +70,21 @@ pub(super) fn check_limit(device: &str, needed_mib: u32) -> Result<(), DpdkError
     }
 }
 
+/// What is locked must be there, or the kernel kills the process without a word.
+pub(super) fn check_available(device: &str, needed_mib: u32, queues: u32) -> Result<(), DpdkError> {
+    match fs::read_to_string("/proc/meminfo").ok().and_then(|meminfo| available_mib(&meminfo)) {
+        Some(available_mib) if available_mib < u64::from(needed_mib) => {
+            Err(DpdkError::Memory { device: device.into(), available_mib, needed_mib, queues })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn available_mib(meminfo: &str) -> Option<u64> {
+    let kib = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(kib.trim().strip_suffix(" kB")?.parse::<u64>().ok()? >> 10)
+}
+
 /// So many huge pages must be free where none does.
 pub(super) fn check_huge_pages(device: &str, needed_mib: u32) -> Result<(), DpdkError> {
     const PAGES: &str = "/sys/kernel/mm/hugepages";
@@ -139,6 +154,13 @@ fn name_behind(link: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_that_is_available_is_read_where_the_kernel_tells() {
+        let meminfo = "MemTotal:        2014640 kB\nMemFree:          812344 kB\nMemAvailable:    1434624 kB\n";
+        assert_eq!(available_mib(meminfo), Some(1401));
+        assert_eq!(available_mib("MemTotal:        2014640 kB\n"), None);
+    }
 
     #[test]
     fn the_default_route_is_found_by_either_ip_version() {
