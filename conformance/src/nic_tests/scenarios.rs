@@ -24,7 +24,7 @@ const VIRTIO: &[&str] = &["virtio_net"];
 
 /// All tests, in the order in which they run.
 pub(super) const SCENARIOS: &[Scenario] = &[
-    Scenario { name: "reliable", short: IGB, drivers: BOTH, run: reliable },
+    Scenario { name: "reliable", short: VIRTIO, drivers: BOTH, run: reliable },
     Scenario { name: "unreliable", short: VIRTIO, drivers: BOTH, run: unreliable },
     Scenario { name: "path-mtus", short: NONE, drivers: BOTH, run: path_mtus },
     Scenario { name: "ipv6", short: NONE, drivers: BOTH, run: ipv6 },
