@@ -1,4 +1,5 @@
-//! Flows through one bottleneck: with congestion control they come to fair shares and a short queue, without it the queue fills.
+//! Flows through one bottleneck: with congestion control they come to fair shares and a short queue, without it the queue fills. The longest of
+//! these tests run with optimisation alone, in the layer of the swarm.
 
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ fn run(fairness: &Fairness) -> Outcome {
 }
 
 #[test]
+#[cfg_attr(debug_assertions, ignore = "a minute without optimisation: `cargo xtask test --only swarm`")]
 fn two_and_four_flows_come_to_fair_shares_of_a_full_link_with_a_short_queue_and_no_loss() {
     for (flows, read) in [(2, false), (4, false), (2, true), (4, true)] {
         let o = run(&Fairness { read, ..Fairness::new(flows, cc("dcqcn")) });
@@ -40,6 +42,7 @@ fn two_and_four_flows_come_to_fair_shares_of_a_full_link_with_a_short_queue_and_
 }
 
 #[test]
+#[cfg_attr(debug_assertions, ignore = "a minute without optimisation: `cargo xtask test --only swarm`")]
 fn with_swift_flows_come_to_fair_shares_of_a_full_link_and_the_queue_stays_near_the_target() {
     for transport in ["rc", "sr", "xp"] {
         for flows in [2, 4, 16] {
@@ -56,6 +59,7 @@ fn with_swift_flows_come_to_fair_shares_of_a_full_link_and_the_queue_stays_near_
 }
 
 #[test]
+#[cfg_attr(debug_assertions, ignore = "a minute without optimisation: `cargo xtask test --only swarm`")]
 fn with_swift_windows_fall_below_one_packet_where_that_many_flows_share_a_link() {
     // 26 µs and flow scaling's 100 hold 150 packets of 4 KiB at 40 Gbit/s; here 250 flows want a share.
     let fairness = Fairness { mtu: PathMtu::B4096, apart: Duration::ZERO, ..Fairness::new(250, cc("swift")) };
@@ -84,6 +88,7 @@ fn with_credit(flows: usize, read: bool) -> Fairness {
 }
 
 #[test]
+#[cfg_attr(debug_assertions, ignore = "a minute without optimisation: `cargo xtask test --only swarm`")]
 fn with_eqds_flows_come_to_fair_shares_of_a_full_link_and_the_queue_is_short() {
     for flows in [1, 2, 4, 16] {
         for read in [false, true] {
@@ -122,6 +127,7 @@ fn lossy() -> Spec {
 }
 
 #[test]
+#[cfg_attr(debug_assertions, ignore = "a minute without optimisation: `cargo xtask test --only swarm`")]
 fn with_a_tenth_of_all_feedback_and_credit_lost_nine_tenths_of_the_goodput_are_left() {
     for control in ["dcqcn", "swift", "eqds"] {
         for flows in [1, 4, 16] {

@@ -66,6 +66,9 @@ const STEPS: &[Step] = &[
             "softnic-swarm",
             "--test",
             "swarm",
+            // Some of these take a minute without optimisation.
+            "--test",
+            "fairness",
             "--locked",
             "--features",
             OF_THE_SWARM,
