@@ -2,25 +2,27 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::thread::sched_getcpu;
 use softnic_sync::sleeper::Sleeper;
 use softnic_sync::takeover::Bell;
+
+/// No core: nobody woke the thread yet.
+const NOWHERE: i32 = -2;
 
 #[derive(Debug)]
 pub(crate) struct Wake {
     sleeper: Sleeper,
     fd: OwnedFd,
-    /// The core of whoever woke the thread last.
-    woken_from: AtomicUsize,
+    /// The core of the thread that called [`Wake::wake`] last.
+    woken_from: AtomicI32,
 }
 
 impl Wake {
     pub(crate) fn new() -> io::Result<Wake> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Wake { sleeper: Sleeper::default(), fd, woken_from: AtomicUsize::new(usize::MAX) })
+        Ok(Wake { sleeper: Sleeper::default(), fd, woken_from: AtomicI32::new(NOWHERE) })
     }
 
     /// About to sleep on the descriptor: look for work once more, and sleep only if there is none.
@@ -41,15 +43,23 @@ impl Wake {
 
     /// Whether whoever woke the thread last was on the core where the caller is now: on the way there it may have lost that core to it.
     pub(crate) fn was_from_here(&self) -> bool {
-        self.woken_from.load(Ordering::Relaxed) == sched_getcpu()
+        self.woken_from.load(Ordering::Relaxed) == current_core()
     }
 
     /// Makes the descriptor readable.
     pub(crate) fn wake(&self) {
-        self.woken_from.store(sched_getcpu(), Ordering::Relaxed);
+        self.woken_from.store(current_core(), Ordering::Relaxed);
         // It cannot be full: nobody writes 2^64 times without a read.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
+}
+
+/// The core that runs the caller; -1 where the kernel does not say. By libc, which reads it from memory (rseq), where rustix calls the vDSO:
+/// valgrind hides the vDSO, and rustix crashes in search of it.
+#[allow(unsafe_code)]
+fn current_core() -> i32 {
+    // SAFETY: it takes nothing, and writes to no memory of ours.
+    unsafe { libc::sched_getcpu() }
 }
 
 impl Bell for Wake {
