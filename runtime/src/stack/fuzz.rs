@@ -26,7 +26,7 @@ struct Peer {
     acknowledged: u32,
 }
 
-/// The input is a sequence of frames, each preceded by a byte for its kind and a byte for its length.
+/// The input is a sequence of frames, each preceded by a byte that selects the actions around it, and a length byte.
 pub(crate) fn fuzz_stack(mut data: &[u8]) {
     let port = Port { mac: MAC, addresses: vec![IP.into()], mtu: PathMtu::B1024 };
     let links = Links { addresses: vec![(IP.into(), 24)], gateways: vec![PEER.into()] };
