@@ -1,4 +1,4 @@
-//! `cargo xtask nic-tests`: softnic over AF_XDP and over DPDK on PCI NICs, which QEMU emulates, in a guest with a newer kernel. There are two NICs
+//! `cargo xtask nic-tests`: softnic over AF_XDP and over DPDK on PCI NICs emulated by QEMU, in a guest with a newer kernel. There are two NICs
 //! of each kind, wired to each other.
 
 mod bench;
@@ -18,13 +18,13 @@ use bench::Bench;
 pub use race::{Racer, Turn, race};
 use scenarios::{SCENARIOS, Scenario};
 
-/// Memory in MiB: frames of two programs with two queues each, and the programs.
+/// The guest's memory in MiB: the frames of two programs with two queues each, and the programs themselves.
 const MEMORY: u32 = 2048;
-/// What `softnic run` puts under a program, beside it.
+/// The verbs library that `softnic run` preloads into a program, installed beside it.
 const VERBS: &str = "libsoftnic_verbs.so";
 /// C tests of the library that run over DPDK on a NIC.
 const C_PROGRAMS: [&str; 2] = ["open_again", "exec"];
-/// What is run against Linux Soft-RoCE at the far NIC.
+/// The script that runs against Linux Soft-RoCE at the far NIC.
 const PERF_PEER: &str = "tools/perf_peer.py";
 
 /// What to run.
@@ -44,14 +44,14 @@ pub struct Options {
     verbose: bool,
 }
 
-/// How the tests ended.
+/// The results of the tests.
 #[derive(Debug, Default)]
 struct Tally {
     passed: usize,
     failed: Vec<String>,
 }
 
-/// The command.
+/// Runs the command.
 pub fn run(options: &Options) -> Result<(), String> {
     if let Some(turns) = options.race {
         return run_race(turns).map_err(|e| e.to_string());
@@ -65,7 +65,7 @@ pub fn run(options: &Options) -> Result<(), String> {
     }
 }
 
-/// As the layer of DPDK's virtual devices builds it.
+/// Builds softnic as the test layer of DPDK's virtual devices does.
 fn build_softnic() -> Result<PathBuf, Error> {
     setup::install(&setup::DPDK).map_err(Error::Missing)?;
     let features = ["build", "--features", "dpdk", "-p", "softnic", "-p", "softnic-verbs", "--locked"];
@@ -79,13 +79,13 @@ fn run_race(turns: u32) -> Result<(), Error> {
     race(&build_softnic()?, turns, &mut tell).map(|kernel| println!("on Linux {kernel}, emulated"))
 }
 
-/// The short form, as a layer of tests.
+/// Runs the short form, as a layer of tests.
 pub fn run_short() -> Outcome {
     println!("$ cargo xtask nic-tests");
     run_as_layer(false)
 }
 
-/// All tests, as a layer.
+/// Runs all tests, as a layer.
 pub fn run_all() -> Outcome {
     println!("$ cargo xtask nic-tests --all");
     run_as_layer(true)
@@ -102,11 +102,11 @@ fn run_as_layer(all: bool) -> Outcome {
     }
 }
 
-/// A driver, and QEMU's words for its NICs.
+/// A driver, and the QEMU arguments for its NICs.
 type Model = (&'static str, String);
 
-/// The kinds of NICs in the guest: their drivers, in the order of the interfaces, and QEMU's words for them. Without `iommu_platform` the
-/// driver of virtio_net has no zero-copy; with offloads, or without merged buffers, it attaches no program.
+/// The kinds of NICs in the guest: their drivers, in the order of the interfaces, and the QEMU arguments for them. The driver of virtio_net
+/// has no zero-copy without `iommu_platform`; with offloads, or without merged buffers, it attaches no program.
 fn models() -> [Model; 4] {
     [
         ("igb", "igb".into()),
@@ -116,10 +116,10 @@ fn models() -> [Model; 4] {
     ]
 }
 
-/// What has the NICs in a group of tests.
+/// A group of tests, by the owner of the NICs.
 #[derive(Clone, Copy)]
 struct Group {
-    /// What the names of its tests begin with.
+    /// The prefix of the names of its tests.
     prefix: &'static str,
     scenarios: &'static [Scenario],
     open: for<'a> fn(&'a mut Guest, &'static str, usize) -> Result<Bench<'a>, Error>,
@@ -146,7 +146,7 @@ const GROUPS: [Group; 2] = [
 
 fn run_tests(options: &Options) -> Result<(String, Tally), Error> {
     guest::catch_interrupts();
-    // Where it cannot be had nothing is built.
+    // Check for the image first: without it, nothing needs to be built.
     Image::of(&NICS)?;
     let scratch = Scratch::new("nic-tests").map_err(Error::Failed)?;
     let softnic = build_softnic()?;
@@ -159,7 +159,7 @@ fn run_tests(options: &Options) -> Result<(String, Tally), Error> {
         let chosen = group.scenarios.iter().filter(|s| is_chosen(options, group.prefix, driver, s));
         chosen.collect::<Vec<_>>()
     };
-    // NICs that no test needs would only take time to boot.
+    // NICs that no test needs would only slow down booting.
     let is_needed = |driver| GROUPS.iter().any(|group| !chosen(group, driver).is_empty());
     let count = models().iter().rposition(|(driver, _)| is_needed(driver)).map_or(0, |last| last + 1);
     let models: Vec<_> = models().into_iter().take(count).collect();
@@ -183,7 +183,7 @@ fn run_tests(options: &Options) -> Result<(String, Tally), Error> {
     Ok((kernel, tally))
 }
 
-/// Boots the guest with two NICs of each of these kinds, softnic and other programs in it; and its kernel.
+/// Boots the guest with softnic and other programs, and two NICs of each of these kinds. Also returns the guest's kernel version.
 fn boot(
     softnic: &Path,
     more: Vec<(String, PathBuf)>,

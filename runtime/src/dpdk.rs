@@ -1,6 +1,6 @@
-//! Backend `dpdk:DEVARGS`: the queues of a device that DPDK drives, from user space and without the kernel.
+//! Backend `dpdk:DEVARGS`: the queues of a device driven by DPDK in user space, without the kernel.
 //!
-//! The names of devices are understood everywhere; the devices themselves are there with the feature `dpdk`.
+//! Device names are parsed in every build; the devices themselves need the feature `dpdk`.
 
 #[cfg(feature = "dpdk")]
 mod device;

@@ -1,4 +1,4 @@
-//! Failover across NICs on a wire: what a NIC with a backup needs beside its engines, and where it finds what its peers have at theirs.
+//! Failover between NICs on a wire: the work list of a NIC's backup, and discovery of the peers' backups.
 
 pub(crate) mod kv;
 pub(crate) mod list;

@@ -1,6 +1,6 @@
-//! Neighbours: answers ARP, NDP and echo requests for a NIC whose packets pass by the kernel, and finds the peer's MAC address.
+//! Neighbours: answers ARP, NDP and echo requests for a NIC whose packets bypass the kernel, and resolves MAC addresses of peers.
 //!
-//! Free of IO and clocks like everything else: [`Neighbours`] is a [`Node`] that stands beside the NIC on the same port.
+//! Free of IO and clocks: [`Neighbours`] is a [`Node`] beside the NIC on the same port.
 
 mod announce;
 mod frames;
@@ -26,24 +26,24 @@ pub use fuzz::fuzz_neighbours;
 pub use links::Links;
 use table::{Lookup, TRIES, Table, Weight};
 
-/// Answers that wait to be sent; what comes in beyond that is dropped, as anybody can send questions.
+/// The number of frames that wait to be sent. Further ones are dropped, because any host can send requests.
 const QUEUE: usize = 64;
 
 /// Why a neighbour's MAC address is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NeighbourError {
-    /// It did not answer.
+    /// The neighbour did not answer.
     #[error("{0} does not answer: asked {TRIES} times for its MAC address")]
     NoAnswer(IpAddr),
-    /// The port has no address of that IP version to ask from.
+    /// The port has no source address of that IP version.
     #[error("the port has no address to ask from for {0}")]
     NoSource(IpAddr),
-    /// It is not on the link, and nobody passes packets on.
+    /// The address is not on the link, and there is no gateway.
     #[error("{0} is on no subnet of the port, and the port has no gateway")]
     NoGateway(IpAddr),
 }
 
-/// The responder, and what it knows of others.
+/// The responder of a port, and its table of neighbours.
 #[derive(Debug)]
 pub struct Neighbours {
     mac: MacAddr,
@@ -61,14 +61,14 @@ pub fn link_local(mac: MacAddr) -> Ipv6Addr {
 }
 
 impl Neighbours {
-    /// Answers for the addresses of `port`, and for the link-local one of its MAC address.
+    /// Answers for the addresses of `port`, and for the link-local address of its MAC address.
     pub fn new(port: &Port) -> Neighbours {
         let mut addresses = port.addresses.clone();
         addresses.push(link_local(port.mac).into());
         Neighbours::answering(port.mac, addresses)
     }
 
-    /// The same with subnets and gateways; the addresses of these are the port's, too.
+    /// As [`Neighbours::new`], with subnets and gateways. The addresses in `links` belong to the port as well.
     pub fn with_links(port: &Port, links: Links) -> Neighbours {
         let mut neighbours = Neighbours::new(port);
         for &(address, _) in &links.addresses {
@@ -92,7 +92,7 @@ impl Neighbours {
         }
     }
 
-    /// The port came up: its addresses are probed and announced. [`Neighbours::poll_conflict`] has those that somebody else has.
+    /// The port came up: probes and announces its addresses. [`Neighbours::poll_conflict`] reports those that another host has.
     pub fn announce(&mut self, now: Instant) {
         for &address in &self.addresses {
             self.announcer.begin(now, address);
@@ -100,7 +100,7 @@ impl Neighbours {
         self.ask(now);
     }
 
-    /// The port has these addresses now, and its link-local one; those that it did not have are probed and announced.
+    /// Replaces the port's addresses by these and its link-local one. Probes and announces the new ones.
     pub fn set_links(&mut self, now: Instant, links: Links) {
         let mut addresses: Vec<_> = links.addresses.iter().map(|&(address, _)| address).collect();
         addresses.push(link_local(self.mac).into());
@@ -113,35 +113,35 @@ impl Neighbours {
         self.ask(now);
     }
 
-    /// An address of the port that somebody else has, too.
+    /// The next address of the port that another host has as well.
     pub fn poll_conflict(&mut self) -> Option<Conflict> {
         self.announcer.poll_conflict()
     }
 
-    /// A neighbour that was in use and has another MAC address now: paths by it are to be changed.
+    /// The next neighbour in use whose MAC address has changed: its paths are to be updated.
     pub fn poll_moved(&mut self) -> Option<(IpAddr, MacAddr)> {
         self.table.poll_moved()
     }
 
-    /// Whether [`Neighbours::poll_conflict`] or [`Neighbours::poll_moved`] has something.
+    /// Whether [`Neighbours::poll_conflict`] or [`Neighbours::poll_moved`] has an item.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         self.announcer.has_conflict() || self.table.has_moved()
     }
 
-    /// What is on the link, and who reaches the rest.
+    /// The port's subnets and gateways.
     pub(crate) fn links(&self) -> &Links {
         &self.links
     }
 
-    /// Somebody else has an address of ours, or wants it.
+    /// Handles a conflict: another host has an address of the port, or probes for it.
     fn conflict(&mut self, now: Instant, address: IpAddr, mac: MacAddr) {
         if mac != self.mac && self.announcer.conflict(now, Conflict { address, mac }) {
             self.push(self.about(address, Message::Announcement));
         }
     }
 
-    /// A message about an address of ours.
+    /// A message about an address of the port.
     fn about(&self, address: IpAddr, message: Message) -> Vec<u8> {
         match (address, message) {
             (IpAddr::V4(own), Message::Probe) => frames::arp_request(self.mac, None, Ipv4Addr::UNSPECIFIED, own),
@@ -154,8 +154,8 @@ impl Neighbours {
         }
     }
 
-    /// The MAC address that packets for `address` go to: its own, or that of the gateway; asks for it if that was not done yet. `None` while
-    /// there is no answer yet.
+    /// The MAC address for packets to `address`: that of the neighbour, or of the gateway. Starts address resolution if necessary; `None` until
+    /// it is complete.
     pub fn mac_of(&mut self, now: Instant, address: IpAddr) -> Result<Option<MacAddr>, NeighbourError> {
         let address = self.links.next_hop(address)?;
         let found = match self.table.use_of(now, address) {
@@ -172,12 +172,12 @@ impl Neighbours {
         found
     }
 
-    /// The MAC address that it answers with.
+    /// The MAC address of the port.
     pub(crate) fn mac(&self) -> MacAddr {
         self.mac
     }
 
-    /// The groups in which the port is asked for its IPv6 addresses.
+    /// The solicited-node groups of the port's IPv6 addresses.
     pub(crate) fn solicited_groups(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.addresses.iter().filter_map(|address| match address {
             IpAddr::V4(_) => None,
@@ -185,7 +185,7 @@ impl Neighbours {
         })
     }
 
-    /// The addresses that reports about multicast groups come from: one of IPv4, and the link-local one of IPv6.
+    /// The source addresses of reports about multicast groups: one IPv4 address, and the IPv6 link-local address.
     pub(crate) fn report_sources(&self) -> (Option<Ipv4Addr>, Option<Ipv6Addr>) {
         let four = self.addresses.iter().find_map(|address| match address {
             IpAddr::V4(address) => Some(*address),
@@ -198,7 +198,7 @@ impl Neighbours {
         (four, six)
     }
 
-    /// The neighbour that packets for `address` go to.
+    /// The next hop for packets to `address`.
     pub(crate) fn next_hop(&self, address: IpAddr) -> Result<IpAddr, NeighbourError> {
         self.links.next_hop(address)
     }
@@ -208,12 +208,12 @@ impl Neighbours {
         self.push(frames::ip(self.mac, to, packet));
     }
 
-    /// The port's address to talk to `address` from.
+    /// The port's source address for packets to `address`.
     pub(crate) fn source_for(&self, address: IpAddr) -> Option<IpAddr> {
         self.links.source_for(&self.addresses, address)
     }
 
-    /// The question for an address, to the MAC address that was its neighbour's or to all.
+    /// The request for an address, to the neighbour's last known MAC address or to all.
     fn question(&self, address: IpAddr, to: Option<MacAddr>) -> Option<Vec<u8>> {
         match (self.source_for(address)?, address) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => Some(frames::arp_request(self.mac, to, src, dst)),
@@ -228,15 +228,15 @@ impl Neighbours {
         }
     }
 
-    /// Whether it answers for an address.
+    /// Whether an address belongs to the port.
     pub(crate) fn is_ours(&self, address: impl Into<IpAddr>) -> bool {
         self.addresses.contains(&address.into())
     }
 
-    /// `None` when there is nothing to do about the frame.
+    /// Handles a frame; `None` if there is nothing to do.
     fn frame(&mut self, now: Instant, frame: &[u8]) -> Option<()> {
         let eth = EthernetFrame::new_checked(frame).ok()?;
-        // To us or to many; we do not forward.
+        // Only frames to this port, or to a broadcast or multicast address: the port does not forward.
         if eth.dst_addr().0 != self.mac.0 && eth.dst_addr().is_unicast() {
             return None;
         }
@@ -263,7 +263,7 @@ impl Neighbours {
         } else if source_protocol_addr.is_unspecified() && self.announcer.is_probing(target_protocol_addr.into()) {
             self.conflict(now, target_protocol_addr.into(), from);
         }
-        // Whatever the message is, its sender says where it is (RFC 826).
+        // Every ARP message tells the sender's addresses, whatever its operation (RFC 826).
         let weight = Weight { overrides: true, confirms: to_us && operation == ArpOperation::Reply };
         self.table.learn(now, source_protocol_addr.into(), from, weight);
         if to_us && operation == ArpOperation::Request {
@@ -299,7 +299,7 @@ impl Neighbours {
                 let reply = Icmpv6Repr::EchoReply { ident, seq_no, data };
                 self.push(frames::icmpv6(self.mac, from, ip.dst_addr, ip.src_addr, 64, &reply));
             }
-            // 255 proves that no router passed it on (RFC 4861, 7.1).
+            // A hop limit of 255 proves that no router forwarded the packet (RFC 4861, 7.1).
             Icmpv6Repr::Ndisc(message) if ip.hop_limit == 255 => self.ndp(now, from, &ip, &message)?,
             _ => {}
         }
@@ -316,7 +316,7 @@ impl Neighbours {
                 if ip.src_addr.is_unspecified() && self.announcer.is_probing(target_addr.into()) {
                     self.conflict(now, target_addr.into(), from);
                 }
-                // Who asks without an address looks whether it is taken: the answer goes to all (RFC 4861, 7.2.4).
+                // A solicitation without a source address is a probe for duplicates: the answer goes to all nodes (RFC 4861, 7.2.4).
                 let (dst, flags) = match ip.src_addr.is_unspecified() {
                     true => (frames::ALL_NODES, NdiscNeighborFlags::OVERRIDE),
                     false => (ip.src_addr, NdiscNeighborFlags::OVERRIDE | NdiscNeighborFlags::SOLICITED),
@@ -331,7 +331,7 @@ impl Neighbours {
                 }
                 let weight = Weight {
                     overrides: flags.contains(NdiscNeighborFlags::OVERRIDE),
-                    // What goes to all nodes is no answer (RFC 4861, 7.1.2).
+                    // An advertisement to all nodes is not solicited (RFC 4861, 7.1.2).
                     confirms: flags.contains(NdiscNeighborFlags::SOLICITED) && !ip.dst_addr.is_multicast(),
                 };
                 self.table.learn(now, target_addr.into(), mac, weight);
@@ -344,12 +344,12 @@ impl Neighbours {
 
 impl Node for Neighbours {
     fn handle_frame(&mut self, now: Instant, _port: usize, frame: &mut [u8]) {
-        // What is not for us, or broken, is nobody's business.
+        // Frames that are not for the port, or malformed, are ignored.
         let _ = self.frame(now, frame);
     }
 
     fn poll_transmit(&mut self, _now: Instant, _port: usize, tx: &mut TxFrame<'_>) -> bool {
-        // An answer to an echo request that is longer than any frame of ours is left out.
+        // An echo reply that is longer than the driver's frames is dropped.
         std::iter::from_fn(|| self.out.pop_front()).any(|frame| tx.put_frame(&frame).is_ok())
     }
 
@@ -369,7 +369,7 @@ impl Node for Neighbours {
 }
 
 impl Neighbours {
-    /// Asks what is to be asked now.
+    /// Queues the requests, probes and announcements that are due.
     fn ask(&mut self, now: Instant) {
         let room = QUEUE.saturating_sub(self.out.len());
         for (address, to) in self.table.due(now, room) {

@@ -1,7 +1,7 @@
-//! A port's own stack, for ports whose packets no kernel sees: neighbours, multicast groups and TCP streams, as one Node beside the NIC.
+//! The network stack of a port whose packets no kernel sees: neighbours, multicast groups and TCP streams, as one Node beside the NIC.
 //!
-//! Free of IO and clocks like everything else. There is one table of neighbours, that of [`Neighbours`]: TCP makes IP packets, and they get
-//! their Ethernet header from it, or wait until it knows the next hop.
+//! Free of IO and clocks like the other Nodes. The only table of neighbours is that of [`Neighbours`]. TCP emits IP packets; each gets its
+//! Ethernet header from the table, or waits until the MAC address of the next hop is known.
 
 mod fuzz;
 mod memberships;
@@ -25,26 +25,26 @@ use streams::Segment;
 pub use streams::{StreamError, StreamId, StreamState, Streams};
 use waiting::{Outcome, Waiting};
 
-/// Where the ethertype of an untagged frame is.
+/// Offset of the ethertype in an untagged frame.
 const ETHERTYPE: usize = 12;
 
-/// What a port answers by itself, and what it sends of its own: all that is no RoCE.
+/// Answers and sends all traffic of a port that is not RoCE.
 pub struct Stack {
     neighbours: Neighbours,
     memberships: Memberships,
     streams: Option<Box<Streams>>,
-    /// Packets of streams.
+    /// Packets of streams that wait for a MAC address.
     waiting: Waiting,
-    /// The VLAN that the port is in.
+    /// The VLAN of the port.
     vlan: Option<u16>,
-    /// Neighbours moved, or have an address of the port: for whoever looks without having the stack.
+    /// Set when a neighbour moved or uses an address of the port. Readable without the stack.
     news: Arc<AtomicBool>,
 }
 
 impl From<Neighbours> for Stack {
-    /// Neighbours alone. Segments of TCP are not answered, not even with a reset: there may be a kernel that knows better.
+    /// A stack with neighbours alone. TCP segments are not answered, not even with a reset: a kernel may own their connections.
     fn from(neighbours: Neighbours) -> Stack {
-        // Other than those of other hosts is all that the delays of reports need to be.
+        // The seed of the report delays only needs to differ from those of other hosts.
         let [a, b, c, d, e, f] = neighbours.mac().0;
         let memberships = Memberships::new(u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
         Stack { neighbours, memberships, streams: None, waiting: Waiting::default(), vlan: None, news: Arc::default() }
@@ -52,15 +52,15 @@ impl From<Neighbours> for Stack {
 }
 
 impl Stack {
-    /// With streams: TCP of the port's addresses is its own. IP packets are at most `mtu` bytes long; what must not be guessed is drawn
-    /// from `seed`.
+    /// A stack with streams, which handles TCP for the port's addresses. IP packets are at most `mtu` bytes long. `seed` is the seed of
+    /// unpredictable values.
     pub fn with_streams(neighbours: Neighbours, mtu: usize, seed: u64) -> Stack {
         let (memberships, streams) = (Memberships::new(seed), Some(Box::new(Streams::new(mtu, seed))));
         Stack { memberships, streams, ..Stack::from(neighbours) }
     }
 
-    /// In a VLAN, by its id of 1 to 4094: all that leaves has its tag, and what comes without is not looked at. Only the stack's own
-    /// frames: those of the NIC have the tags of their paths.
+    /// Puts the stack into a VLAN with an id of 1 to 4094: it tags all frames that it sends, and ignores frames without the tag. This concerns
+    /// the stack's own frames only: those of the NIC have the tags of their paths.
     pub fn in_vlan(self, id: u16) -> Stack {
         Stack { vlan: Some(id), ..self }
     }
@@ -70,18 +70,18 @@ impl Stack {
         &mut self.neighbours
     }
 
-    /// Set when [`Neighbours::poll_conflict`] or [`Neighbours::poll_moved`] has something, and never taken back here.
+    /// Set when [`Neighbours::poll_conflict`] or [`Neighbours::poll_moved`] has an item. The stack never clears it.
     pub(crate) fn news(&self) -> &Arc<AtomicBool> {
         &self.news
     }
 
-    /// The streams, if it has any. Poll for frames to send, and for the timer, after every call.
+    /// The streams, if the stack has any. After every call, poll for frames to send and for the timer.
     pub fn streams(&mut self) -> Result<&mut Streams, StreamError> {
         self.streams.as_deref_mut().ok_or(StreamError::NoStreams)
     }
 
-    /// The port is a member of these multicast groups from now on, as [`softnic_nic::Nic::multicast_groups`] has them, and of those in which
-    /// it is asked for its IPv6 addresses (RFC 4291, 2.8): switches that look at reports pass on no others.
+    /// Makes the port a member of these multicast groups, as given by [`softnic_nic::Nic::multicast_groups`], and of the solicited-node groups of
+    /// its IPv6 addresses (RFC 4291, 2.8): switches that snoop on reports forward no other groups.
     pub fn set_groups(&mut self, now: Instant, groups: impl IntoIterator<Item = IpAddr>) -> Result<(), TooManyGroups> {
         let groups: BTreeSet<_> = groups.into_iter().chain(self.neighbours.solicited_groups()).collect();
         self.memberships.set(now, &groups)?;
@@ -89,7 +89,7 @@ impl Stack {
         Ok(())
     }
 
-    /// The groups that must come in by the port: these, those in which it is asked for its IPv6 addresses, and those in which queriers ask.
+    /// The groups that the port must receive: these, the solicited-node groups of its IPv6 addresses, and those to which queriers send.
     pub(crate) fn listened_groups(&self, groups: impl IntoIterator<Item = IpAddr>) -> BTreeSet<IpAddr> {
         let of_queriers = [IpAddr::from([224, 0, 0, 1]), IpAddr::from([0xff02, 0, 0, 0, 0, 0, 0, 1])];
         groups.into_iter().chain(self.neighbours.solicited_groups()).chain(of_queriers).collect()
@@ -105,14 +105,14 @@ impl Stack {
         }
     }
 
-    /// Hands a frame to the memberships; `None` when it is not for them.
+    /// Passes a frame to the memberships; `None` if it is not for them.
     fn give_to_memberships(&mut self, now: Instant, frame: &[u8]) -> Option<()> {
         let (_, packet) = ip_in(frame)?;
         let to_many = frame[0] & 1 == 1;
         (to_many && self.memberships.handle_packet(now, packet)).then_some(())
     }
 
-    /// Begins a connection to a peer on the link or beyond a gateway, from the address that fits.
+    /// Opens a connection to a peer on the link or beyond a gateway, from the source address that fits.
     pub fn connect(&mut self, peer: SocketAddr) -> Result<StreamId, StreamError> {
         let streams = self.streams.as_deref_mut().ok_or(StreamError::NoStreams)?;
         self.neighbours.next_hop(peer.ip())?;
@@ -120,16 +120,16 @@ impl Stack {
         streams.connect(source, peer)
     }
 
-    /// The MAC address that packets for `address` go to, as [`Neighbours::mac_of`] has it.
+    /// The MAC address for packets to `address`, as given by [`Neighbours::mac_of`].
     pub fn mac_of(&mut self, now: Instant, address: IpAddr) -> Result<Option<MacAddr>, NeighbourError> {
         self.neighbours.mac_of(now, address)
     }
 
-    /// Hands a frame to the streams; `None` when it is not for them.
+    /// Passes a frame to the streams; `None` if it is not for them.
     fn give_to_streams(&mut self, now: Instant, frame: &[u8]) -> Option<()> {
         let streams = self.streams.as_deref_mut()?;
         let (header, packet) = ip_in(frame)?;
-        // To us alone: nobody opens connections to many (RFC 1122, 4.2.3.10).
+        // Unicast only: a segment to a broadcast or multicast address opens no connection (RFC 1122, 4.2.3.10).
         if header.dst() != self.neighbours.mac() {
             return None;
         }
@@ -137,20 +137,20 @@ impl Stack {
         if self.neighbours.is_ours(segment.destination())
             && let Some(reply) = streams.handle_packet(now, &segment, packet)
         {
-            // Back to where it came from: so strangers that we turn away are no neighbours, and need not be asked for.
+            // The reply goes to the sender's MAC address, so rejected strangers need no entry in the table and no address resolution.
             self.neighbours.push_ip(header.src(), &reply);
         }
         Some(())
     }
 
-    /// What cannot be sent is told to who wanted to connect there.
+    /// Reports an address as unreachable to the streams that wanted to connect there.
     fn lose(&mut self, address: IpAddr, error: NeighbourError) {
         if let Some(streams) = &mut self.streams {
             streams.handle_unreachable(address, error.into());
         }
     }
 
-    /// The next packet of streams that can be sent, and the MAC address that it goes to.
+    /// The next stream packet that can be sent, with its destination MAC address.
     fn next_packet(&mut self, now: Instant) -> Option<(MacAddr, Vec<u8>)> {
         match self.waiting.poll(now, &mut self.neighbours) {
             Some(Outcome::Send(mac, packet)) => return Some((mac, packet)),
@@ -167,7 +167,7 @@ impl Stack {
     }
 }
 
-/// The IP packet in an untagged frame, with the frame's header.
+/// The header of an untagged frame and the IP packet in it.
 fn ip_in(frame: &[u8]) -> Option<(ethernet::Packet<&[u8]>, &[u8])> {
     let header = ethernet::Packet::new_checked(frame).ok()?;
     let (kind, packet) = frame.get(ETHERTYPE..)?.split_first_chunk()?;

@@ -1,4 +1,4 @@
-//! One connection: what is counted of it from the beginning, and what it has from the time on that it is protected.
+//! The state of one connection: counters from the start, and the guard that it has while it is protected.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,29 +11,29 @@ use softnic_wire::{Instant, Path, Psn, Qpn};
 use crate::machine::{Machine, Refusal};
 use crate::work::{Recv, Send};
 
-/// Bytes of the control memory: the peer's status, which it writes, and behind it ours, as it leaves.
+/// Bytes of the control memory: the peer's status, written by the peer, followed by the local status, from which it is sent.
 pub(crate) const CONTROL: usize = 2 * Status::LEN;
 
 /// A reliable connection of the default NIC.
 pub(crate) struct Connection {
     pub(crate) plain: Plain,
-    /// It cannot be protected: a peer that asks need not wait.
+    /// The connection cannot be protected: a peer that asks is answered at once, and need not wait.
     pub(crate) refused: bool,
-    /// It was found to have no backup, and is not tried again in this life.
+    /// The connection was found to have no backup. There is no further attempt until it is reset.
     pub(crate) gave_up: bool,
-    /// Its queue pair at the default is as the program has made it: it has no guard, or nothing has happened to it ([`Guard::is_calm`]).
+    /// The default's queue pair is as the program made it: the connection has no guard, or the guard is calm ([`Guard::is_calm`]).
     pub(crate) calm: bool,
     pub(crate) guard: Option<Box<Guard>>,
 }
 
-/// What every connection has that can be protected.
+/// State of every connection that can be protected.
 pub(crate) struct Plain {
     pub(crate) qpn: Qpn,
-    /// What the program asked for; its queue pair has room for more, and no send of it is signaled by itself.
+    /// The attributes requested by the program. The actual queue pair has more room, and `sig_all` is off.
     pub(crate) init: QpInit,
-    /// Messages that take a receive and were given to a NIC; counts round.
+    /// Messages posted to a NIC that consume a receive; wraps around.
     pub(crate) written: u32,
-    /// Receives that were given to a NIC; counts round.
+    /// Receives posted to a NIC; wraps around.
     pub(crate) recvs: u32,
 }
 
@@ -61,112 +61,112 @@ impl Plain {
     }
 }
 
-/// A connection that is protected, in its two parts.
+/// The two parts of a protected connection.
 pub(crate) fn parts(connections: &mut [Option<Connection>], at: usize) -> Option<(&mut Plain, &mut Guard)> {
     let Connection { plain, guard, .. } = connections.get_mut(at)?.as_mut()?;
     Some((plain, guard.as_deref_mut()?))
 }
 
-/// How far the two ends are with their backup.
+/// How far the setup of the backup has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// The peer is asked, or the store is.
+    /// The peer, or the store, is being asked.
     Meeting,
-    /// The peer's backup is known, the way there is not.
+    /// The peer's backup is known, the path to it is not.
     NoPath,
-    /// The peer's backup is known from a store, and who wrote the entry is not.
+    /// The peer's backup is known from a store entry, whose author is not yet proven.
     Proving,
-    /// Both backup queue pairs are connected, as far as we know.
+    /// Both backup queue pairs are connected, as far as this end knows.
     Ready,
-    /// It has no backup: as if there was none.
+    /// The connection has no backup, and behaves as on a single NIC.
     Unprotected,
 }
 
-/// A work request at the backup's queue pair.
+/// A work request posted at the backup's queue pair.
 pub(crate) struct Sent {
-    /// Its name there.
+    /// Its `wr_id` there.
     pub(crate) seq: u64,
-    /// The program's, as it was posted; `None` for one of our own.
+    /// The program's work request, as posted; `None` for one of our own.
     pub(crate) send: Option<Send>,
 }
 
-/// What a protected connection has.
+/// State of a protected connection.
 pub(crate) struct Guard {
     pub(crate) stage: Stage,
     /// The attributes of the default's queue pair, as the program set them.
     pub(crate) attr: QpAttr,
-    /// The program has made it ready to receive, and not to send: one that only answers may stay so.
+    /// The program has made the queue pair ready to receive, but not ready to send. A program that only responds may leave it so.
     pub(crate) receives_only: bool,
     pub(crate) backup: Qpn,
     pub(crate) control: Arc<Buffer>,
-    /// Its key at each NIC.
+    /// The key of the control memory at each NIC.
     pub(crate) control_keys: [u32; 2],
-    /// The first PSN that we send by the backup.
+    /// The first local send PSN at the backup.
     pub(crate) backup_psn: Psn,
     pub(crate) nonce: [u8; 16],
-    /// Of our own statuses, and of the peer's.
+    /// Secrets of the local statuses, and of the peer's.
     pub(crate) secrets: [[u8; 16]; 2],
     pub(crate) peer: Option<BackupQp>,
     pub(crate) path: Option<Path>,
     /// When to ask the peer or the store again, and how often that was done.
     pub(crate) ask_at: Option<Instant>,
     pub(crate) asked: u32,
-    /// Under what the store has our backup.
+    /// The store key under which the local backup is published.
     pub(crate) stored: Option<Object>,
-    /// Entries of the peer's that were not proven.
+    /// Entries of the peer's that were dropped as unproven.
     pub(crate) dropped: u32,
-    /// What the peer's entries about regions have, as its proof says.
+    /// The nonce that the peer's region entries must carry, as given in its proof.
     pub(crate) region_nonce: Option<[u8; 16]>,
     pub(crate) machine: Machine,
-    /// The queue pair of each side has halted.
+    /// For each side, whether its queue pair has halted.
     pub(crate) halted: [bool; 2],
     /// Sends that wait for their side.
     pub(crate) queue: VecDeque<Send>,
     /// Receives that wait for a key.
     pub(crate) recvs: VecDeque<Recv>,
-    /// Sends at the backup's queue pair, also those that completed without a word.
+    /// Sends at the backup's queue pair, including unsignaled ones that completed without a completion.
     pub(crate) at_backup: VecDeque<Sent>,
     pub(crate) next_seq: u64,
-    /// The fence's name at the backup.
+    /// The `wr_id` of the fence at the backup.
     pub(crate) fence: Option<u64>,
-    /// How many sends of the default's queue pair will be done when a probe, or the notification, is.
+    /// The number of completed sends of the default's queue pair at which a probe, or the notification, is complete.
     pub(crate) probe_at: Option<u32>,
     pub(crate) notice_at: Option<u32>,
-    /// Receives were moved to the backup, behind the one by which the peer wakes us, and the peer has not been heard since.
+    /// Receives were moved to the backup, behind the receive by which the peer wakes this end, and no status has come from the peer since.
     pub(crate) recv_moved: bool,
-    /// The epoch of the last status that we wrote.
+    /// The epoch of the last status that was written to the peer.
     pub(crate) published: u32,
-    /// The default's queue had no room for our status: it goes before whatever the program sends next.
+    /// The default's queue had no room for the local status: it is posted before the program's next send.
     pub(crate) owes_status: bool,
-    /// Work at the backup ended in an error of the program's own.
+    /// Work at the backup ended in an error that the program caused.
     pub(crate) broken: bool,
-    /// When the last failure was seen, until something goes well again.
+    /// When the last failure was detected, until work completes again.
     pub(crate) failed_at: Option<Instant>,
     /// The peer's key that was asked for, and when to ask again.
     pub(crate) wanted: Option<(u32, Instant)>,
-    /// The last one that the store was asked for.
+    /// The last key that the store was asked for.
     pub(crate) looked_up: Option<u32>,
-    /// Work of it waits for a region to be registered at the backup.
+    /// Work of this connection waits for a region to be registered at the backup.
     pub(crate) keyless: bool,
-    /// The program has it drain its sends (SQD).
+    /// The program drains the sends of this queue pair (SQD).
     pub(crate) drain: Option<Drain>,
-    /// It cannot go on, and nothing of the program's was to be sent: it ends in errors with the next send, as one without
-    /// a backup does.
+    /// The connection cannot continue, and the program had no sends outstanding. It ends in errors with the next send, as a
+    /// connection without a backup does.
     pub(crate) doomed: Option<Refusal>,
 }
 
-/// The program wants no send to begin (SQD).
+/// The program has moved the queue pair to SQD: no further send may begin.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Drain {
-    /// An event is to tell when all that was begun is done.
+    /// An event is due when all sends that had begun are complete.
     pub(crate) notify: bool,
-    /// The default's queue pair drains by itself: nothing had failed when it was asked to, and it was not connected anew since. Else what
-    /// waits is kept here, and what was given to a NIC counts as begun.
+    /// The default's queue pair drains by itself: no failure had happened when SQD was requested, and the queue pair was not reconnected since.
+    /// Otherwise the waiting sends are kept here, and a send that was posted to a NIC counts as begun.
     pub(crate) by_nic: bool,
 }
 
 impl Guard {
-    /// Whether a send of the program's is kept here, and not given to the default's queue pair.
+    /// Whether a send of the program is kept here instead of being posted to the default's queue pair.
     #[inline]
     pub(crate) fn keeps_sends(&self) -> bool {
         self.machine.phase() != Phase::Default
@@ -175,8 +175,8 @@ impl Guard {
             || self.drain.is_some_and(|drain| !drain.by_nic)
     }
 
-    /// Whether nothing has happened to it: the default's queue pair is as the program has made it, and does by itself what the program wants of
-    /// it, and nothing was done at the backup for the program.
+    /// Whether the default's queue pair is as the program made it and executes the program's calls by itself, and the backup has done no work
+    /// for the program.
     pub(crate) fn is_calm(&self) -> bool {
         self.machine.epoch() == 0
             && self.machine.is_settled()
@@ -187,7 +187,7 @@ impl Guard {
             && !self.owes_status
     }
 
-    /// Whether the program sees its queue pair as it was, whatever the default's is by now.
+    /// Whether the program is shown its queue pair as it was, whatever the state of the default's queue pair.
     pub(crate) fn is_hidden(&self) -> bool {
         let phase = self.machine.phase();
         let elsewhere = phase != Phase::Default || self.machine.recv_on() == Side::Backup || self.halted[0];
@@ -202,14 +202,14 @@ impl Guard {
         }
     }
 
-    /// The peer's status as it lies in our memory.
+    /// The peer's status, as it lies in local memory.
     pub(crate) fn peer_status(&self) -> [u8; Status::LEN] {
         let mut block = [0; Status::LEN];
         self.control.read_at(0, &mut block);
         block
     }
 
-    /// Whether something may happen to it that no event tells of.
+    /// Whether the connection may change without an event.
     pub(crate) fn is_unsettled(&self) -> bool {
         match self.stage {
             Stage::Meeting | Stage::NoPath | Stage::Proving => true,
@@ -221,7 +221,7 @@ impl Guard {
         }
     }
 
-    /// When to look at it although nothing happens.
+    /// When to check the connection without an event.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let wanted = self.wanted.map(|(_, at)| at);
         [self.ask_at, self.machine.poll_timeout(), wanted].into_iter().flatten().min()

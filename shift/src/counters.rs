@@ -1,8 +1,8 @@
-//! What failover did: counts, and how long each took.
+//! Failover counters, and the duration of each failover.
 
 use std::time::Duration;
 
-/// Times that are kept, at most: the latest.
+/// The number of durations kept; older ones are overwritten.
 const KEPT: usize = 4096;
 
 /// What the failover of a NIC has done so far.
@@ -10,7 +10,7 @@ const KEPT: usize = 4096;
 pub struct FailoverCounters {
     /// Connections that have a backup at both ends.
     pub protected: u64,
-    /// Connections that went to the other side because the one they used failed.
+    /// Connections that moved to the backup after a failure.
     pub failovers: u64,
     /// Connections whose sends returned to the default side.
     pub failbacks: u64,
@@ -18,9 +18,9 @@ pub struct FailoverCounters {
     pub refused: u64,
     /// Sends that were sent again.
     pub resubmitted: u64,
-    /// Sends that were not, because the peer had them.
+    /// Sends that were not sent again, because the peer had received them.
     pub skipped: u64,
-    /// From each failure to the first completion that went well after it.
+    /// Time from each failure to the first successful completion after it.
     times: Vec<Duration>,
     next: usize,
 }
@@ -35,7 +35,7 @@ impl FailoverCounters {
         self.next += 1;
     }
 
-    /// The counts, by the names that they have among a NIC's counters.
+    /// The counters, by their names among the counters of a NIC.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         let FailoverCounters { protected, failovers, failbacks, refused, resubmitted, skipped, .. } = *self;
         let counts = [
@@ -49,7 +49,7 @@ impl FailoverCounters {
         counts.into_iter()
     }
 
-    /// How long it took from a failure to the first completion after it: a quantile, in microseconds; `None` where nothing failed.
+    /// A quantile of the time from a failure to the first completion after it, in microseconds; `None` if no failure happened.
     pub fn fallback_us(&self, quantile: f64) -> Option<f64> {
         let mut times = self.times.clone();
         times.sort_unstable();
@@ -57,12 +57,12 @@ impl FailoverCounters {
         Some(times.get(rank.saturating_sub(1))?.as_nanos() as f64 / 1e3)
     }
 
-    /// From each failure to the first completion that went well after it; the latest 4096 of them, in no order.
+    /// Times from each failure to the first successful completion after it: the latest 4096, in no particular order.
     pub fn times(&self) -> &[Duration] {
         &self.times
     }
 
-    /// Adds what others did.
+    /// Adds the counters of another NIC.
     pub fn add(&mut self, other: &FailoverCounters) {
         self.protected += other.protected;
         self.failovers += other.failovers;

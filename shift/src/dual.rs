@@ -1,4 +1,4 @@
-//! Two NICs of a host as one Node: the default, which programs know, and the backup.
+//! Two NICs of a host as one Node: the default NIC, which programs see, and the backup NIC.
 
 mod access;
 mod agenda;
@@ -35,76 +35,76 @@ use crate::machine::Machine;
 
 pub use requests::{Config, Lookup, Notice, ProtectError, Request, Store};
 
-/// Room in queue pairs for work of our own: a probe or a notification, and the status behind it. The default's, where the program's work may
-/// take all of it, has room again when some of that is done.
+/// Room in queue pairs for work of our own: a probe or a notification, followed by the status. At the default, the program's work may fill
+/// the whole queue; room is free again when part of that work is complete.
 const OWN_SENDS: u32 = 4;
 
-/// So many verbs of a row leave something to be done at the backup without asking for memory.
+/// Number of verb calls in a row whose deferred work at the backup fits without an allocation.
 const ROW: usize = 16;
 
-/// A region of the default NIC at the backup.
+/// A region of the default NIC, as registered at the backup.
 #[derive(Debug, Clone)]
 struct ShadowRegion {
     addr: u64,
     len: u64,
     key: u32,
-    /// Under which GIDs of the default the store has it.
+    /// The GIDs of the default under which the store has an entry for the region.
     stored: Vec<Ipv6Addr>,
 }
 
-/// The second NIC, and what is known of connections. In this order: what every verb looks at is together, and not behind the NIC.
+/// The backup NIC and the state of all connections. Field order matters: the fields that every verb reads are adjacent, ahead of the NIC.
 #[repr(C)]
 struct Backup {
     by_qpn: QpnMap,
     connections: Vec<Option<Connection>>,
-    /// What verbs have left to be done here.
+    /// Work that verbs have deferred to the backup.
     owed: Vec<Owed>,
     requests: VecDeque<Request>,
     notices: VecDeque<Notice>,
     manager_mads: manager::ManagerMads,
     events: VecDeque<Event>,
-    /// Something happened that connections may have to know of.
+    /// An event may concern some connection.
     due: bool,
-    /// Places of connections that are gone.
+    /// Unused places in `connections`.
     free: Vec<usize>,
     agenda: Agenda,
     nic: Nic,
     config: Config,
     random: Box<dyn Generator>,
-    /// Where everything at the backup completes: it is taken from there at once.
+    /// The completion queues of all backup queue pairs. They are drained at once.
     send_cq: CqId,
     recv_cq: CqId,
     pds: HashMap<PdId, PdId>,
     regions: BTreeMap<u32, ShadowRegion>,
-    /// The keys of the default, by those of the backup.
+    /// The keys of the default, by key of the backup.
     default_keys: BTreeMap<u32, u32>,
     /// Regions of the default that the backup will never have.
     without_shadow: HashSet<u32>,
-    /// Keys of peers' regions: at their backup.
+    /// Keys of peers' regions at the peers' backups.
     remote_keys: BTreeMap<(IpAddr, u32), u32>,
     by_backup: QpnMap,
     /// Connections whose work waits for a region to be registered at the backup.
     keyless: Vec<usize>,
-    /// The name of receives of our own.
+    /// The `wr_id` of work of our own.
     own_wr_id: u64,
-    /// Queue pairs that halted, and ports that changed.
+    /// Halted queue pairs and port changes that are not yet handled.
     failures: Vec<(Side, Event)>,
-    /// The port of each side is down.
+    /// For each side, whether its port is down.
     down: [bool; 2],
-    /// The program was told that no port is left, and not yet that there is one again.
+    /// The program has received a port error because both ports are down, and no port-active event since.
     told_down: bool,
     counters: FailoverCounters,
 }
 
-/// The default NIC, and a backup where there is one.
+/// The default NIC, with or without a backup NIC.
 pub struct DualNic {
-    /// The default: where programs have their objects.
+    /// The default NIC, which holds the program's objects.
     pub nic: Nic,
     backup: Option<Box<Backup>>,
 }
 
 impl DualNic {
-    /// The wire port of the backup, behind that of the default.
+    /// The wire port of the backup, numbered after that of the default.
     pub const BACKUP: usize = Nic::WIRE + 1;
 
     /// A NIC without a backup.
@@ -112,13 +112,13 @@ impl DualNic {
         DualNic { nic, backup: None }
     }
 
-    /// A NIC and its backup. Nonces, PSNs and keys of control memory come from `random`.
+    /// A NIC and its backup. `random` supplies nonces, PSNs and keys of control memory.
     pub fn new(mut nic: Nic, mut backup: Nic, config: Config, mut random: Box<dyn Generator>) -> DualNic {
         let (send_cq, recv_cq) = (backup.create_cq_unbounded(), backup.create_cq_unbounded());
         nic.take_mads(true);
         backup.take_cm_mads();
         let own_wr_id = u64::from(random.next_u32()) << 32 | u64::from(random.next_u32());
-        // The program's completion queues have room for its own work alone.
+        // The program's completion queues are sized for the program's work alone.
         nic.set_own_work(own_wr_id);
         let backup = Backup {
             nic: backup,
@@ -152,47 +152,47 @@ impl DualNic {
         DualNic { nic, backup: Some(Box::new(backup)) }
     }
 
-    /// The backup, if there is one.
+    /// The backup NIC, if there is one.
     pub fn backup(&mut self) -> Option<&mut Nic> {
         let backup = self.backup.as_mut()?;
         backup.catch_up(&mut self.nic);
-        // Its link may be about to change.
+        // The caller may change the link.
         backup.due = true;
         Some(&mut backup.nic)
     }
 
-    /// The port of a side is down, or up again, although its NIC goes on sending: frames are lost behind it. [`Nic::set_link`] is for a port
-    /// whose frames wait.
+    /// Reports the port of a side as down or up while its NIC continues to send: frames are lost beyond the NIC. [`Nic::set_link`] is for a
+    /// port that holds its frames back.
     pub fn set_port(&mut self, side: Side, up: bool) {
         if let Some(backup) = &mut self.backup {
             backup.take_event(side, if up { Event::PortActive } else { Event::PortErr });
         }
     }
 
-    /// Whether something may happen to a connection that no frame and no timer tells of: it may have waited for what was just done.
+    /// Whether a connection may change without a frame or a timer. Such a connection may have waited for the caller's last action.
     pub fn is_unsettled(&self) -> bool {
         self.backup.as_ref().is_some_and(|backup| backup.agenda.any_unsettled())
     }
 
-    /// How often a connection was looked at so far: what failover costs beside the packets themselves.
+    /// How often a connection was checked so far: the cost of failover beyond the packets themselves.
     #[doc(hidden)]
     pub fn looks(&self) -> u64 {
         self.backup.as_ref().map_or(0, |backup| backup.agenda.looks)
     }
 
-    /// How many sends of a connection are kept by value at present.
+    /// The number of sends of a connection that are currently kept by value.
     #[doc(hidden)]
     pub fn kept_sends(&self, qpn: Qpn) -> usize {
         let guard = self.backup.as_ref().and_then(|backup| backup.guard(*backup.by_qpn.get(&qpn)?));
         guard.map_or(0, |guard| guard.queue.len() + guard.at_backup.len())
     }
 
-    /// What failover did so far.
+    /// The failover counters; `None` without a backup.
     pub fn failover_counters(&self) -> Option<&FailoverCounters> {
         self.backup.as_ref().map(|backup| &backup.counters)
     }
 
-    /// Whether [`DualNic::poll_request`], [`DualNic::poll_notice`] or [`DualNic::poll_manager_mad`] has something.
+    /// Whether [`DualNic::poll_request`], [`DualNic::poll_notice`] or [`DualNic::poll_manager_mad`] would return an item.
     #[inline]
     pub fn has_requests(&self) -> bool {
         self.backup.as_ref().is_some_and(|backup| {
@@ -200,19 +200,19 @@ impl DualNic {
         })
     }
 
-    /// Something that the Node needs to know.
+    /// The next request to the driver of the Node.
     pub fn poll_request(&mut self) -> Option<Request> {
-        // What is gone leaves entries in a store.
+        // Deferred removals may add requests to delete store entries.
         self.catch_up();
         self.backup.as_mut()?.requests.pop_front()
     }
 
-    /// Something that happened to a connection.
+    /// The next notice about a connection.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         self.backup.as_mut()?.notices.pop_front()
     }
 
-    /// The next event for the program: those of the default NIC, without what failover takes care of.
+    /// The next event for the program: the events of the default NIC, except those that failover handles.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         let any = self.nic.has_news() || self.backup.as_ref().is_some_and(|backup| !backup.events.is_empty());
@@ -227,13 +227,13 @@ impl DualNic {
         backup.events.pop_front()
     }
 
-    /// The oldest completion of a queue of the default NIC. What became of work of our own is not told.
+    /// The oldest completion of a queue of the default NIC. Completions of work of our own are not reported.
     #[inline]
     pub fn poll_cq(&mut self, cq: CqId) -> Result<Option<Completion>, CqError> {
         self.nic.poll_cq(cq)
     }
 
-    /// Makes a queue pair of the default NIC. One that can be protected counts its messages from now on.
+    /// Creates a queue pair at the default NIC. A queue pair that can be protected counts its messages from now on.
     ///
     /// # Errors
     /// As [`Nic::create_qp`].
@@ -253,7 +253,7 @@ impl DualNic {
         Ok(qpn)
     }
 
-    /// Destroys a queue pair of the default NIC, and the one at the backup.
+    /// Destroys a queue pair of the default NIC and its counterpart at the backup.
     ///
     /// # Errors
     /// As [`Nic::destroy_qp`].
@@ -270,10 +270,10 @@ impl DualNic {
         Ok(())
     }
 
-    /// A connected queue pair gets one at the backup, and the peer is asked for its own.
+    /// Starts to protect a connected queue pair: creates its counterpart at the backup, and asks the peer for its own.
     ///
     /// # Errors
-    /// Why it has none. It works as ever.
+    /// Why the connection cannot be protected. The queue pair continues to work without a backup.
     pub fn protect(&mut self, now: Instant, qpn: Qpn) -> Result<(), ProtectError> {
         let backup = self.backup.as_mut().ok_or(ProtectError::NoBackup)?;
         backup.catch_up(&mut self.nic);
@@ -281,7 +281,7 @@ impl DualNic {
         let (_, attr) = self.nic.query_qp(qpn).ok_or(ProtectError::State)?;
         let gave_up = backup.connections[at].as_ref().is_some_and(|connection| connection.gave_up);
         if backup.guard(at).is_some() || gave_up {
-            // Since it was ready to receive.
+            // Protection started when the queue pair became ready to receive.
             return Ok(());
         }
         let receives_only = match self.nic.qp_state(qpn) {
@@ -299,7 +299,7 @@ impl DualNic {
         Ok(())
     }
 
-    /// The way to the peer's backup, as [`DualNic::poll_request`] asked for it; without one there is no protection.
+    /// Answers a path request of [`DualNic::poll_request`] with the path to the peer's backup. Without a path the connection is not protected.
     pub fn set_backup_path(&mut self, now: Instant, qpn: Qpn, path: Option<Path>) {
         let DualNic { nic, backup: Some(backup) } = self else { return };
         backup.catch_up(nic);
@@ -314,7 +314,7 @@ impl DualNic {
         backup.by_qpn.get(&qpn).is_some_and(|&at| backup.guard(at).is_some_and(|guard| guard.stage == Stage::Ready))
     }
 
-    /// Where the sends of a connection are, and why; `None` where it has no backup.
+    /// The state machine of a connection: which side its sends use, and why; `None` if the connection has no backup.
     pub fn machine(&self, qpn: Qpn) -> Option<&Machine> {
         let backup = self.backup.as_ref()?;
         backup.guard(*backup.by_qpn.get(&qpn)?).map(|guard| &guard.machine)
@@ -326,19 +326,19 @@ impl Backup {
         self.connections.get(at)?.as_ref()?.guard.as_deref()
     }
 
-    /// A region of the default as the backup knows it, for a peer that asks.
+    /// A region of the default, as registered at the backup, for a peer that asks.
     fn region(&self, rkey: u32) -> Option<RegionAnswer> {
         let ShadowRegion { addr, len, key, .. } = *self.regions.get(&rkey)?;
         Some(RegionAnswer { addr, len, backup_rkey: key })
     }
 
-    /// A connection is to be looked at before the next frame leaves.
+    /// Schedules a connection to be checked before the next frame leaves.
     fn mark(&mut self, at: usize) {
         self.agenda.mark(at);
         self.due = true;
     }
 
-    /// Something was done to a connection: when it is looked at follows from how it stands now.
+    /// Updates when a connection is to be checked, after its state may have changed.
     fn note(&mut self, at: usize) {
         let standing = match self.connections.get(at) {
             Some(Some(Connection { plain, guard: Some(guard), .. })) => Standing {

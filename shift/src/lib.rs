@@ -1,8 +1,10 @@
-//! SHIFT: a connection goes on by a second NIC of its host when the first one, its link, its switch or the peer's NIC fails, and comes
-//! back when that is over (Lin et al., *SHIFT: Exploring the Boundary of RDMA Network Fault Tolerance*).
+//! SHIFT: failover of RDMA connections to a second NIC of the host. A connection moves to the backup NIC when the default NIC, its link,
+//! its switch or the peer's NIC fails, and returns when the default path works again (Lin et al., *SHIFT: Exploring the Boundary of RDMA
+//! Network Fault Tolerance*).
 //!
-//! [`DualNic`] is two NICs as one Node: a program has its queue pairs at the first, and those that are protected have another one, at the
-//! second, of which it knows nothing. [`machine`] has the states of a connection; what they ask for is done by `dual`.
+//! [`DualNic`] presents two NICs as one Node. A program creates its queue pairs at the default NIC. Each protected queue pair has a
+//! counterpart at the backup NIC, which the program does not see. [`machine`] holds the states of a connection; `dual` carries out the
+//! actions that these states request.
 
 mod connection;
 mod counters;

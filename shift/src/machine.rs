@@ -1,11 +1,12 @@
-//! The states of one protected connection, and what follows from each thing that happens to it (SHIFT §4.3).
+//! The state machine of one protected connection, and the actions that follow from each event (SHIFT §4.3).
 //!
-//! A connection has two sides, the default NIC's queue pair and the backup's. Our sends go by one of them, and the peer's come by one of
-//! them: each direction by itself. A *switch-over* leaves one side for the other after a failure; an epoch counts them, and both ends are
-//! in the same epoch when it is over. The way back to the default needs no epoch: it loses nothing that would have to be counted.
+//! A connection has two sides: the queue pair at the default NIC and the queue pair at the backup NIC. Each direction uses one side at a
+//! time, independently of the other direction. A *switch-over* leaves one side for the other after a failure. An epoch counts the
+//! switch-overs; both ends are in the same epoch when a switch-over is complete. The return to the default side needs no epoch: it loses
+//! no work that would have to be counted.
 //!
-//! What both ends must know of each other is one block of memory, the status, which each writes into the other's memory. It tells how
-//! things are, not what happened, so one that comes twice, or instead of two, does no harm.
+//! The state that both ends share is one block of memory, the status. Each end writes its status into the peer's memory. A status
+//! describes a state, not an event, so a status that is delivered twice, or that overwrites an earlier one, does no harm.
 
 #[cfg(test)]
 mod tests;
@@ -16,20 +17,20 @@ use softnic_nic::transports::planted::{Bug, planted};
 use softnic_wire::failover::{Phase, Side, Status};
 use softnic_wire::{Instant, Psn};
 
-/// The time between failures of the default side within which it counts as flapping.
+/// A default side that fails again within this time after a return counts as flapping.
 const FLAPPING: Duration = Duration::from_secs(10);
-/// How long a side that flaps is not returned to, at first and at most.
+/// How long a flapping side is held back before the connection returns to it: the first hold, and the longest.
 const FIRST_HOLD: Duration = Duration::from_secs(1);
 const LONGEST_HOLD: Duration = Duration::from_secs(64);
 
-/// The times of a connection.
+/// The timing parameters of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
-    /// Between two probes of the default side.
+    /// Interval between two probes of the default side.
     pub probe: Duration,
-    /// How long the program's next signaled send is waited for, before a fence of our own.
+    /// How long to wait for the program's next signaled send before a fence of our own is posted.
     pub fence: Duration,
-    /// How long the peer's answer is waited for.
+    /// How long to wait for the peer's answer to a switch-over.
     pub answer: Duration,
 }
 
@@ -44,69 +45,69 @@ impl Default for Times {
 pub enum Reason {
     /// A work request ran out of retries.
     Retries,
-    /// The port is down, or gone.
+    /// The port is down, or has been removed.
     Port,
-    /// The peer left it.
+    /// The peer left the side.
     Peer,
 }
 
 /// Why a connection ends in errors although it has a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// Work is outstanding that must not be carried out twice: atomics, and what changes keys.
+    /// Outstanding work must not be executed twice: atomics, and work that changes keys.
     Unsafe,
     /// Neither side works.
     BothSides,
-    /// The peer does not go on: it said so.
+    /// The peer refused to continue, in its status.
     Peer,
     /// The peer did not answer in time.
     Silence,
-    /// The peer's status cannot be right.
+    /// The peer's status is not possible.
     Lie,
-    /// The peer has no region on its backup for a key of a work request.
+    /// The peer's backup has no region for a key of a work request.
     Key,
 }
 
-/// What is to be done, in this order.
+/// An action for the driver of the machine. Actions are carried out in the order in which they are polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Stop the queue pair of a side, with its work in place.
+    /// Halt the queue pair of a side, and leave its work in place.
     Halt(Side),
-    /// Count the receives that are done, and move those that are not to the other side; from this one.
+    /// Count the completed receives of this side, and move the others to the other side.
     MoveRecvs(Side),
-    /// Count the receives that are done, and leave the others where they are.
+    /// Count the completed receives, and leave the others in place.
     CountRecvs,
-    /// Write our status into the peer's memory by a side; with an immediate where the peer waits for one.
+    /// Write the local status into the peer's memory by a side, with an immediate if the peer waits for one.
     Publish {
-        /// The side.
+        /// The side that carries the WRITE.
         by: Side,
-        /// A receive of its own waits there for it.
+        /// The peer has posted a receive of its own for the immediate.
         wake: bool,
     },
-    /// Take the sends out of the queue pair of a side. Those that the peer's counter covers are done, the others are to be sent again.
+    /// Take the sends out of the queue pair of a side. Those covered by the peer's receive count are complete; the others are sent again.
     TakeSends {
         /// The side that was left.
         from: Side,
-        /// The peer's count of receives that are done.
+        /// The peer's count of completed receives.
         received: u32,
     },
-    /// Connect the queue pair of a side anew.
+    /// Reconnect the queue pair of a side.
     Remake(Side),
-    /// Send a probe by the default side.
+    /// Post a probe at the default side.
     Probe,
-    /// The default side works: its queue pair may give up again.
+    /// The default side works: its queue pair counts retries again.
     Trust,
-    /// Send a fence of our own by the backup.
+    /// Post a fence of our own at the backup.
     Fence,
-    /// What waits may go.
+    /// Post the work that waits.
     Release,
-    /// End in errors.
+    /// End the connection in errors.
     Fail(Refusal),
-    /// The sends of this connection go by this side from now on: for whoever watches.
+    /// The sends of this connection use this side from now on. For counters and notices.
     Tell(Side, Reason),
 }
 
-/// One protected connection.
+/// The state machine of one protected connection.
 #[derive(Debug, Clone)]
 pub struct Machine {
     times: Times,
@@ -114,25 +115,25 @@ pub struct Machine {
     recv_on: Side,
     epoch: u32,
     recv_count: u32,
-    /// The first PSN that we send in the next life of each side's queue pair.
+    /// For each side, the local send PSN at which its queue pair starts when it is reconnected.
     next_psn: [Psn; 2],
     returned: u32,
-    /// The peer was woken by an immediate when this epoch began.
+    /// The status that opened this epoch woke the peer by an immediate.
     woke: bool,
     peer: Option<Status>,
-    /// The side that this epoch left, while its queue pair is not connected anew.
+    /// The side that this epoch left, until its queue pair is reconnected.
     left: Option<Side>,
     reason: Reason,
-    /// Why it ended in errors.
+    /// Why the connection ended in errors.
     refusal: Option<Refusal>,
-    /// The notification left, by the default side, and is not known to have come.
+    /// The return notification was posted at the default side, and is not yet known to have arrived.
     notified: bool,
-    /// When to do something although nothing happens: a probe, a fence, giving up.
+    /// When to act without an event: a probe, a fence, or giving up.
     timer: Option<Instant>,
     probing: bool,
-    /// A probe was answered since the default side was left.
+    /// A probe was answered since the connection left the default side.
     answered: bool,
-    /// Before this, the default side is not returned to.
+    /// The connection does not return to the default side before this time.
     hold_until: Instant,
     hold: Duration,
     returned_at: Option<Instant>,
@@ -140,7 +141,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A connection whose both sides are ready, and that uses the default one.
+    /// A connection that uses the default side, and whose two sides are ready.
     pub fn new(times: Times) -> Machine {
         Machine {
             times,
@@ -166,44 +167,44 @@ impl Machine {
         }
     }
 
-    /// Where our sends are.
+    /// The phase of the local sends.
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// Where the receives are.
+    /// The side that holds the receives.
     pub fn recv_on(&self) -> Side {
         self.recv_on
     }
 
-    /// How many switch-overs there were.
+    /// The number of switch-overs so far.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// Why the last one was.
+    /// Why the last switch-over happened.
     pub fn reason(&self) -> Reason {
         self.reason
     }
 
-    /// Why it ended in errors, where it did.
+    /// Why the connection ended in errors, if it did.
     pub fn refusal(&self) -> Option<Refusal> {
         self.refusal
     }
 
-    /// The side that new sends go to; `None` while they wait.
+    /// The side at which new sends are posted; `None` while they wait.
     pub fn send_side(&self) -> Option<Side> {
         match self.phase {
             Phase::Default => Some(Side::Default),
             Phase::Fallback | Phase::WaitSignaled => Some(Side::Backup),
-            // The doorbell of the default side is withheld until all before has completed (§4.3.3).
+            // The doorbell of the default side is withheld until all earlier sends have completed (§4.3.3).
             Phase::WaitDrained if planted(Bug::ShiftDoorbell) => Some(Side::Default),
             Phase::Moving | Phase::WaitDrained | Phase::Failed => None,
         }
     }
 
-    /// Whether everything is as it was at the beginning, also as far as the peer is known: then only an event can bring news. One that is not
-    /// settled looks at the peer's status whenever a frame came.
+    /// Whether both ends are known to be in their initial state. Then only an event can change the connection. A connection that is not
+    /// settled reads the peer's status whenever a frame arrives.
     pub fn is_settled(&self) -> bool {
         self.phase == Phase::Default
             && self.recv_on == Side::Default
@@ -211,17 +212,17 @@ impl Machine {
             && self.peer.is_none_or(|peer| peer.phase == Phase::Default)
     }
 
-    /// When [`Machine::on_time`] wants to be called.
+    /// When to call [`Machine::on_time`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timer
     }
 
-    /// The next thing to do.
+    /// The next action to carry out.
     pub fn poll_action(&mut self) -> Option<Action> {
         (!self.actions.is_empty()).then(|| self.actions.remove(0))
     }
 
-    /// What the peer is to know.
+    /// The local status, as it is written to the peer.
     pub fn status(&self) -> Status {
         Status {
             epoch: self.epoch,
@@ -235,17 +236,17 @@ impl Machine {
         }
     }
 
-    /// What the peer said last.
+    /// The last status received from the peer.
     pub fn peer(&self) -> Option<&Status> {
         self.peer.as_ref()
     }
 
-    /// The receives were counted: as many messages of the peer have come.
+    /// Sets the number of completed receives, which is the number of messages received from the peer.
     pub fn set_recv_count(&mut self, count: u32) {
         self.recv_count = count;
     }
 
-    /// A queue pair has halted: its next life begins with this PSN.
+    /// A queue pair has halted: it starts at this PSN when it is reconnected.
     pub fn set_next_psn(&mut self, side: Side, psn: Psn) {
         self.next_psn[side as usize] = psn;
     }
@@ -256,19 +257,19 @@ impl Machine {
 
     /// The queue pair of a side halted, or its port is down.
     pub fn on_failure(&mut self, now: Instant, side: Side, reason: Reason) {
-        // The queue pair that is probed gives up nothing by itself.
+        // A queue pair that is probed does not give up by itself: there is no new failure.
         let probing = self.phase == Phase::Fallback && side == Side::Default && self.recv_on == Side::Backup;
         match self.phase {
             Phase::Failed => {}
-            // It was left already, or it is not used: it is connected anew when it is.
+            // The side was left already, or is not in use. It is reconnected before it is used.
             _ if self.left == Some(side) => {}
             _ if probing => {}
-            // The one that stands by has no work. Whether it works is seen when it is needed.
+            // The standby side has no work. A failure there shows when the side is needed.
             Phase::Default if side == Side::Backup && self.recv_on == Side::Default => {}
             _ if self.left.is_some() => self.fail(Refusal::BothSides),
-            // The default was seen to work, and is only not returned to yet.
+            // A probe has shown that the default side works; only the return is still held back.
             Phase::Fallback if side == Side::Backup && self.answered => self.switch(now, side, reason),
-            // A port may come back: the retries decide.
+            // The port may come back: the retry count decides.
             Phase::Fallback if side == Side::Backup && reason == Reason::Port => {}
             Phase::Fallback if side == Side::Backup => self.fail(Refusal::BothSides),
             _ => self.switch(now, side, reason),
@@ -287,12 +288,12 @@ impl Machine {
             self.recv_on = to;
             self.act(Action::MoveRecvs(left));
         } else {
-            // A peer that was about to return wants to know, too.
+            // A peer that was about to return needs the count as well.
             self.act(Action::CountRecvs);
         }
         let moves = match self.phase {
             Phase::Default => left == Side::Default,
-            // Nothing of ours is outstanding; but where the peer's receives are we learn by its answer.
+            // No local send is outstanding. But only the peer's answer shows where its receives are.
             Phase::WaitDrained if self.notified => left == Side::Default,
             Phase::Fallback | Phase::WaitSignaled | Phase::WaitDrained => left == Side::Backup,
             Phase::Moving | Phase::Failed => false,
@@ -301,8 +302,8 @@ impl Machine {
             self.phase = Phase::Moving;
             self.timer = Some(now + self.times.answer);
         } else if left == Side::Default && self.phase != Phase::Moving {
-            // Our way back is over before it began. The peer's answer has no limit here: sends go on by the backup, and either status may
-            // lie there behind messages that wait for a receive. A peer that is gone is found so by the next send.
+            // The return to the default is cancelled. No timeout limits the peer's answer here: sends continue at the backup, and the status of
+            // either end may be queued behind messages that wait for a receive. The next send detects a peer that is gone.
             (self.phase, self.timer) = (Phase::Fallback, None);
         }
         if left == Side::Default {
@@ -312,8 +313,8 @@ impl Machine {
         self.act(Action::Publish { by: to, wake });
     }
 
-    /// A default side that fails soon after it was returned to is returned to later each time. One that fails before
-    /// that, because the peer had returned or was about to, counts no further.
+    /// Doubles the hold of a default side that fails soon after a return, and clears it after a longer time. A side that fails
+    /// before the local return (the peer had returned, or was about to) keeps its hold.
     fn hold_back(&mut self, now: Instant) {
         self.hold = match self.returned_at.take() {
             None => self.hold,
@@ -323,7 +324,7 @@ impl Machine {
         self.hold_until = now + self.hold;
     }
 
-    /// The peer's status as it is in our memory now.
+    /// Handles the peer's status, as read from local memory.
     pub fn on_status(&mut self, now: Instant, status: &Status) {
         let again = self.peer.as_ref() == Some(status);
         if self.phase == Phase::Failed || again && !planted(Bug::ShiftTwice) {
@@ -334,10 +335,10 @@ impl Machine {
         }
         let behind = self.epoch.wrapping_sub(status.epoch);
         match behind {
-            // Each has left the side that the other went to.
+            // Each end has left the side that the other end moved to.
             0 if self.left == Some(status.recv_on) => return self.fail(Refusal::BothSides),
             0 => {}
-            // It left a side, and we did not know. Its receives are where it goes on.
+            // The peer left a side before this end noticed a failure. Its receives are on the side that it moved to.
             u32::MAX => {
                 let left = other(status.recv_on);
                 let both = self.left.is_some_and(|side| side != left);
@@ -346,12 +347,12 @@ impl Machine {
                 }
                 self.switch(now, left, Reason::Peer);
             }
-            // Written before it knew of the present epoch.
+            // The peer wrote this status before it learned of the current epoch.
             1 => return,
             _ => return self.fail(Refusal::Lie),
         }
         self.peer = Some(*status);
-        // One that is read again finds the two ends where they are, unless a bug is planted.
+        // A status that is read again requires no action, unless a bug is planted.
         if let Some(left) = self.left.or(again.then_some(other(status.recv_on))) {
             self.arrive(now, left, status);
         }
@@ -361,7 +362,7 @@ impl Machine {
         }
     }
 
-    /// Both ends have left a side: what was outstanding there goes on by the other.
+    /// Both ends have left a side: the outstanding work moves to the other side.
     fn arrive(&mut self, now: Instant, left: Side, peer: &Status) {
         self.left = None;
         if self.phase == Phase::Moving {
@@ -381,7 +382,7 @@ impl Machine {
         self.act(Action::Release);
     }
 
-    /// Our sends go by the default side again, and the peer shall know it.
+    /// The local sends use the default side again; tells the peer.
     fn settle_down(&mut self, now: Instant) {
         self.probing = false;
         self.act(Action::Trust);
@@ -405,7 +406,7 @@ impl Machine {
         self.act(Action::Trust);
     }
 
-    /// A probe could not be sent: the default has no address, or no queue pair. It may have later.
+    /// The probe could not be posted, because the default has no address or no queue pair. A later probe may succeed.
     pub fn on_no_probe(&mut self, now: Instant) {
         if self.probing {
             self.probing = false;
@@ -413,7 +414,7 @@ impl Machine {
         }
     }
 
-    /// The program's signaled send, or a fence of our own, went to the backup: what follows waits.
+    /// The fence, which is a signaled send of the program or one of our own, was posted at the backup. Later sends wait.
     pub fn on_fence_sent(&mut self) {
         if self.phase == Phase::WaitSignaled {
             (self.phase, self.notified, self.timer) = (Phase::WaitDrained, false, None);
@@ -423,14 +424,14 @@ impl Machine {
         }
     }
 
-    /// There was no room for a fence of our own.
+    /// The queue had no room for a fence of our own.
     pub fn on_no_fence(&mut self, now: Instant) {
         if self.phase == Phase::WaitSignaled {
             self.timer = Some(now + self.times.fence);
         }
     }
 
-    /// All that went by the backup has completed: the notification leaves, alone.
+    /// All sends at the backup have completed: the return notification is posted, by itself.
     pub fn on_drained(&mut self) {
         if self.phase == Phase::WaitDrained && !self.notified {
             self.notified = true;
@@ -439,17 +440,17 @@ impl Machine {
         }
     }
 
-    /// Whether the notification is under way.
+    /// Whether the return notification is outstanding.
     pub fn awaits_notice(&self) -> bool {
         self.phase == Phase::WaitDrained && self.notified
     }
 
-    /// Whether a probe is under way.
+    /// Whether a probe is outstanding.
     pub fn awaits_probe(&self) -> bool {
         self.probing
     }
 
-    /// The notification has come: the rest follows.
+    /// The return notification was acknowledged: the waiting sends are released.
     pub fn on_notified(&mut self, now: Instant) {
         if self.awaits_notice() {
             (self.phase, self.notified, self.timer) = (Phase::Default, false, None);
@@ -459,7 +460,7 @@ impl Machine {
         }
     }
 
-    /// The time of [`Machine::poll_timeout`] may have come.
+    /// Call when the time given by [`Machine::poll_timeout`] may have passed.
     pub fn on_time(&mut self, now: Instant) {
         if self.timer.is_none_or(|at| now < at) {
             return;
@@ -467,7 +468,7 @@ impl Machine {
         self.timer = None;
         match self.phase {
             Phase::Moving => self.fail(Refusal::Silence),
-            // The queue pair itself sends it again until it is answered.
+            // The queue pair retransmits the probe until it is answered.
             Phase::Fallback if !self.probing && self.left.is_none() => {
                 self.probing = true;
                 self.act(Action::Probe);
@@ -477,20 +478,20 @@ impl Machine {
         }
     }
 
-    /// Something that cannot go on: everything ends in errors, and the peer learns of it.
+    /// The connection cannot continue: all work ends in errors, and the peer is notified.
     pub fn fail(&mut self, why: Refusal) {
         if self.phase != Phase::Failed {
             self.phase = Phase::Failed;
             self.refusal = Some(why);
             self.timer = None;
-            // What was about to be done is not done any more: the work is where it is.
+            // Pending actions are dropped: the work stays where it is.
             self.actions.clear();
             self.act(Action::Fail(why));
         }
     }
 }
 
-/// The side that is not this one.
+/// The opposite side.
 pub fn other(side: Side) -> Side {
     match side {
         Side::Default => Side::Backup,

@@ -1,4 +1,4 @@
-//! Work requests on their way from one NIC to the other: kept by value, checked, with the keys that the other NIC knows.
+//! Work requests that move from one NIC to the other: kept by value, checked, and with their keys translated to those of the other NIC.
 
 use softnic_nic::transports::{Completion, Data, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode};
 use softnic_wire::Qpn;
@@ -10,11 +10,11 @@ pub(crate) struct Send {
     pub(crate) op: SendOp,
     pub(crate) flags: SendFlags,
     data: Bytes,
-    /// It was given to a NIC before, and counts among the messages that were.
+    /// The send was posted to a NIC before, and is included in the count of messages.
     pub(crate) counted: bool,
-    /// The peer has it: only its completion is still to come.
+    /// The peer has received the message: only the completion is missing.
     pub(crate) covered: bool,
-    /// It had begun when the program wanted no further send to begin.
+    /// The send had begun when the program moved the queue pair to SQD.
     pub(crate) begun: bool,
 }
 
@@ -33,12 +33,12 @@ impl Send {
         Send { wr_id: wr.wr_id, op: wr.op, flags: wr.flags, data, counted, covered: false, begun: false }
     }
 
-    /// Whether it had begun.
+    /// Sets whether the send had begun.
     pub(crate) fn begun(self, begun: bool) -> Send {
         Send { begun, ..self }
     }
 
-    /// As it was posted.
+    /// The work request, as it was posted.
     pub(crate) fn wr(&self) -> SendWr<'_> {
         let data = match &self.data {
             Bytes::Gather(sges) => Data::Gather(sges),
@@ -47,10 +47,10 @@ impl Send {
         SendWr { wr_id: self.wr_id, op: self.op, data, flags: self.flags, best_effort: None, to: None }
     }
 
-    /// With the keys of the other NIC: `local` says those of our regions, `remote` those of the peer's.
+    /// A copy with the keys of the other NIC: `local` translates keys of local regions, `remote` those of the peer's.
     ///
     /// # Errors
-    /// The first key that has none.
+    /// The first key without a translation.
     pub(crate) fn translated(
         &self,
         local: impl Fn(u32) -> Option<u32>,
@@ -66,7 +66,7 @@ impl Send {
         Ok(send)
     }
 
-    /// What is told of it.
+    /// The completion of this send.
     pub(crate) fn completion(&self, status: Status, qpn: Qpn) -> Completion {
         Completion::new(self.wr_id, status, opcode(&self.op), qpn)
     }
@@ -77,7 +77,7 @@ impl Send {
 pub(crate) struct Recv {
     pub(crate) wr_id: u64,
     pub(crate) sges: Vec<Sge>,
-    /// It was given to a NIC before, and counts among the receives that were.
+    /// The receive was posted to a NIC before, and is included in the count of receives.
     pub(crate) counted: bool,
 }
 
@@ -91,14 +91,14 @@ impl Recv {
     }
 }
 
-/// A key for which the other NIC has none, yet or at all.
+/// A key without a counterpart at the other NIC, for now or for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MissingKey {
     Local(u32),
     Remote(u32),
 }
 
-/// Replaces the keys of local memory. Elements without a byte need none.
+/// Translates the keys of local memory. Elements of length zero need no key.
 pub(crate) fn translate_all(sges: &mut [Sge], local: impl Fn(u32) -> Option<u32>) -> Result<(), MissingKey> {
     for sge in sges.iter_mut().filter(|sge| sge.len > 0) {
         sge.lkey = local(sge.lkey).ok_or(MissingKey::Local(sge.lkey))?;
@@ -106,18 +106,18 @@ pub(crate) fn translate_all(sges: &mut [Sge], local: impl Fn(u32) -> Option<u32>
     Ok(())
 }
 
-/// The peer's key that an operation names.
+/// The remote key of an operation.
 fn remote_key(op: &mut SendOp) -> Option<&mut u32> {
     match op {
         SendOp::Write { rkey, .. } | SendOp::WriteImm { rkey, .. } | SendOp::Read { rkey, .. } => Some(rkey),
         SendOp::CompareSwap { rkey, .. } | SendOp::FetchAdd { rkey, .. } => Some(rkey),
         SendOp::Send | SendOp::SendImm { .. } => None,
-        // Their keys are of windows, which no backup has.
+        // Their keys belong to windows, which the backup does not have.
         SendOp::SendInv { .. } | SendOp::LocalInv { .. } | SendOp::BindWindow(_) => None,
     }
 }
 
-/// Whether it may be carried out twice: not atomics (§3.1), and nothing that changes keys.
+/// Whether the operation may be executed twice. Atomics (§3.1) and operations that change keys may not.
 pub(crate) fn may_repeat(op: &SendOp) -> bool {
     match op {
         SendOp::Send | SendOp::SendImm { .. } | SendOp::Write { .. } | SendOp::WriteImm { .. } => true,
@@ -127,7 +127,7 @@ pub(crate) fn may_repeat(op: &SendOp) -> bool {
     }
 }
 
-/// Whether it changes keys, of which the other NIC knows nothing.
+/// Whether the operation changes keys, which the other NIC would not learn of.
 pub(crate) fn changes_keys(op: &SendOp) -> bool {
     matches!(op, SendOp::SendInv { .. } | SendOp::LocalInv { .. } | SendOp::BindWindow(_))
 }

@@ -1,4 +1,4 @@
-//! Two NICs of the guest that are wired to each other: the far one in a network namespace, and programs at both ends.
+//! Two NICs of the guest that are wired to each other, the far one in a network namespace, and programs at both ends.
 
 use std::time::{Duration, Instant};
 
@@ -6,16 +6,16 @@ use serde_json::{Value, json};
 
 use crate::guest::{Error, Guest};
 
-/// One command in the guest takes no longer: the guest is emulated, and may have to share the machine with ten other programs.
+/// Time limit of one command in the guest, which is emulated and may share the machine with ten other programs.
 const LIMIT: Duration = Duration::from_secs(120);
 /// The namespace of the far NIC.
 const NAMESPACE: &str = "far";
-/// Addresses of the near and of the far NIC; the same numbers in IPv4 and IPv6.
+/// Addresses of the near NIC and the far NIC; the same numbers in IPv4 and IPv6.
 pub(super) const NEAR: &str = "10.37.0.1";
 pub(super) const FAR: &str = "10.37.0.2";
 pub(super) const FAR_V6: &str = "fd37::2";
 
-/// How a program ended: what it printed, both ways, and its exit status.
+/// The result of a program: its output, stdout and stderr together, and its exit status.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) text: String,
@@ -23,7 +23,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// What it printed, if it ended well.
+    /// The output, if the program succeeded.
     pub(super) fn well(self) -> Result<String, String> {
         match self.status {
             0 => Ok(self.text),
@@ -41,36 +41,36 @@ pub(super) fn one_line(text: &str) -> String {
 /// A pair of NICs in a guest.
 pub(super) struct Bench<'a> {
     guest: &'a mut Guest,
-    /// Which pair it is.
+    /// The index of the pair.
     number: usize,
-    /// The driver of both.
+    /// The driver of both NICs.
     pub(super) driver: &'static str,
     /// The names of their interfaces.
     pub(super) near: String,
     pub(super) far: String,
-    /// Where they are on the PCI bus, and the drivers that have them now.
+    /// Their PCI addresses, and the drivers that they are bound to.
     pub(super) near_pci: String,
     pub(super) far_pci: String,
     near_bound: String,
     far_bound: String,
-    /// Whether the far one is in a namespace of its own.
+    /// Whether the far NIC is in the namespace.
     apart: bool,
     next: u64,
-    /// Whether to show what programs print.
+    /// Whether to show the output of programs.
     pub(super) verbose: bool,
 }
 
-/// Where the n-th NIC is: each is alone behind a port of its own, and the ports come first.
+/// The PCI address of the n-th NIC: each is alone behind its own port, and the ports come first.
 fn pci_address(n: usize) -> String {
     format!("0000:{:02x}:00.0", n + 1)
 }
 
-/// The kernel's driver on the PCI bus: that of virtio has the network's on top of it.
+/// The kernel's PCI driver: for virtio, it is a layer below the network driver.
 fn kernel_driver(driver: &str) -> &str {
     if driver == "virtio_net" { "virtio-pci" } else { driver }
 }
 
-/// A script that gives a device to a driver.
+/// A script that binds a device to a driver.
 fn bind(address: &str, driver: &str) -> String {
     let device = format!("/sys/bus/pci/devices/{address}");
     format!(
@@ -81,7 +81,7 @@ echo {address} > /sys/bus/pci/drivers_probe
     )
 }
 
-/// The end of a script that waits for the carrier of a NIC.
+/// The end of a script: waits for the carrier of a NIC.
 fn carrier(nic: &str) -> String {
     format!(
         "for n in $(seq 200); do /bin/ip link show {nic} | grep -q LOWER_UP && exit 0; sleep 0.05; done
@@ -104,14 +104,14 @@ impl<'a> Bench<'a> {
         Bench { guest, number: n, driver, near, far, near_pci, far_pci, near_bound, far_bound, apart, next, verbose }
     }
 
-    /// The `n`-th pair for DPDK: the near one is DPDK's, and no namespace is needed.
+    /// The `n`-th pair for DPDK: the near NIC is bound to vfio, and no namespace is needed.
     pub(super) fn for_dpdk(guest: &'a mut Guest, driver: &'static str, n: usize) -> Result<Bench<'a>, Error> {
         let mut bench = Bench::of_pair(guest, driver, n);
         bench.bind_near("vfio-pci")?;
         Ok(bench)
     }
 
-    /// Gives the near NIC to another driver.
+    /// Binds the near NIC to another driver.
     pub(super) fn bind_near(&mut self, driver: &str) -> Result<(), Error> {
         if self.near_bound != driver {
             self.must(&bind(&self.near_pci, driver))?;
@@ -120,12 +120,12 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// A test has given the near NIC to vfio.
+    /// Records that a test has bound the near NIC to vfio.
     pub(super) fn note_bound_near(&mut self) {
         self.near_bound = "vfio-pci".into();
     }
 
-    /// Gives the far NIC to another driver. The kernel's has addresses, and the MTU that path MTU 4096 needs.
+    /// Binds the far NIC to another driver. Under the kernel's driver it gets addresses, and the MTU that path MTU 4096 needs.
     pub(super) fn bind_far(&mut self, driver: &str) -> Result<(), Error> {
         let is_ready = driver == "vfio-pci" || self.far_addressed();
         if self.far_bound != driver {
@@ -135,7 +135,7 @@ impl<'a> Bench<'a> {
             return Ok(());
         }
         if driver != "vfio-pci" {
-            // Interfaces are named in the order in which they come.
+            // Interfaces are named in the order in which they appear.
             let name = self.must(&format!("ls /sys/bus/pci/devices/{}/net", self.far_pci))?;
             self.far = name.trim().into();
             let script = format!(
@@ -150,7 +150,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Moves the far NIC, which is the kernel's, to the namespace: what goes to it must go by the wire. `unite` is to be called before the end.
+    /// Moves the far NIC, which the kernel drives, to the namespace, so that frames to it use the wire. Call `unite` before the end.
     pub(super) fn separate(&mut self) -> Result<(), Error> {
         let far = self.far.clone();
         let script = format!(
@@ -165,7 +165,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Moves it back.
+    /// Moves the far NIC back.
     pub(super) fn unite(&mut self) -> Result<(), Error> {
         self.apart = false;
         let far = self.far.clone();
@@ -177,7 +177,7 @@ impl<'a> Bench<'a> {
         shown.is_ok_and(|shown| shown.text.contains(FAR))
     }
 
-    /// Gives both back to the kernel's driver, the near one first: interfaces are named in the order in which they come.
+    /// Binds both NICs to the kernel's driver, the near one first: interfaces are named in the order in which they appear.
     pub(super) fn end_dpdk(mut self) -> Result<(), Error> {
         let driver = kernel_driver(self.driver);
         if self.far_bound == driver {
@@ -187,7 +187,7 @@ impl<'a> Bench<'a> {
         self.must(&bind(&self.far_pci.clone(), driver)).map(drop)
     }
 
-    /// The `n`-th pair, with its addresses; both are up.
+    /// The `n`-th pair, with its addresses; both NICs are up.
     pub(super) fn new(guest: &'a mut Guest, driver: &'static str, n: usize) -> Result<Bench<'a>, Error> {
         let mut bench = Bench::of_pair(guest, driver, n);
         bench.apart = true;
@@ -211,7 +211,7 @@ done"
         Ok(bench)
     }
 
-    /// Gives the NIC back to the guest's own namespace.
+    /// Returns the far NIC to the guest's own namespace.
     pub(super) fn end(mut self) -> Result<(), Error> {
         let Bench { near, far, .. } = &self;
         let script = format!(
@@ -221,11 +221,11 @@ done"
         self.must(&script).map(drop)
     }
 
-    /// Starts a shell with this script in the namespace of the near or the far NIC; its number.
+    /// Starts a shell with this script in the namespace of the near or the far NIC. Returns the number of the program.
     fn start(&mut self, script: &str, far: bool) -> Result<u64, Error> {
         let number = self.next;
         self.next += 1;
-        // In busybox's shell `ip` is its own, which knows less: scripts say /bin/ip.
+        // The shell of busybox has an `ip` of its own with fewer options, so scripts use /bin/ip.
         let mut argv = vec!["/bb/sh", "-c", script];
         if far && self.apart {
             argv = [&["ip", "netns", "exec", NAMESPACE], &argv[..]].concat();
@@ -238,7 +238,7 @@ done"
         Ok(number)
     }
 
-    /// Waits until it ends; one that does not is killed.
+    /// Waits until a program ends. After the time limit, it is killed.
     pub(super) fn finish(&mut self, number: u64) -> Result<Ended, Error> {
         self.read_until(number, |_| false).map(|(text, status)| match status {
             Some(status) => Ended { text, status },
@@ -246,7 +246,7 @@ done"
         })
     }
 
-    /// What it prints until that is enough or it ends.
+    /// Reads the output of a program until `enough` accepts it or the program ends.
     fn read_until(&mut self, number: u64, enough: impl Fn(&str) -> bool) -> Result<(String, Option<i64>), Error> {
         let (begin, mut text) = (Instant::now(), String::new());
         loop {
@@ -280,17 +280,17 @@ done"
         self.finish(number)
     }
 
-    /// Runs a script that sets up what tests need.
+    /// Runs a setup script, which must succeed.
     pub(super) fn must(&mut self, script: &str) -> Result<String, Error> {
         self.near(script)?.well().map_err(Error::Failed)
     }
 
-    /// Starts a program at the near NIC that goes on meanwhile, and waits until it prints `ready`.
+    /// Starts a program at the near NIC in the background, and waits until it prints `ready`.
     pub(super) fn start_near(&mut self, script: &str, ready: &str) -> Result<Result<u64, String>, Error> {
         self.start_until(script, ready, false)
     }
 
-    /// Starts a program at the far NIC that goes on meanwhile, and waits until it prints `ready`.
+    /// Starts a program at the far NIC in the background, and waits until it prints `ready`.
     pub(super) fn serve(&mut self, script: &str, ready: &str) -> Result<Result<u64, String>, Error> {
         self.start_until(script, ready, true)
     }
@@ -304,7 +304,7 @@ done"
         })
     }
 
-    /// Waits until a program that was started prints more that is enough.
+    /// Waits until the further output of a running program is enough.
     pub(super) fn hear(&mut self, number: u64, enough: impl Fn(&str) -> bool) -> Result<(), Error> {
         let (text, status) = self.read_until(number, &enough)?;
         match (enough(&text), status) {
@@ -314,7 +314,7 @@ done"
         }
     }
 
-    /// Takes a NIC down for so many seconds, and waits for its carrier. What an interface loses with that comes back: its IPv6 addresses.
+    /// Takes a NIC down for this many seconds, and waits for its carrier. Restores the IPv6 addresses, which an interface loses when it goes down.
     pub(super) fn bounce(&mut self, far: bool, seconds: f32) -> Result<(), Error> {
         let (nic, n) = if far { (&self.far, 2) } else { (&self.near, 1) };
         let script = format!(
@@ -335,7 +335,7 @@ done"
         self.guest.set_link(nic, true)
     }
 
-    /// Lets a program that was started stand still for a while.
+    /// Stops a running program for a while (SIGSTOP).
     pub(super) fn pause(&mut self, number: u64, time: Duration) -> Result<(), Error> {
         let mut signal =
             |name: &str| self.guest.call(&json!({"do": "signal", "number": number, "name": name}), &mut nap).map(drop);
@@ -344,12 +344,12 @@ done"
         signal("SIGCONT")
     }
 
-    /// Kills a program that was started, as `kill -9` does.
+    /// Kills a running program with SIGKILL.
     pub(super) fn kill(&mut self, number: u64) -> Result<(), Error> {
         self.guest.call(&json!({"do": "stop", "number": number}), &mut nap).map(drop)
     }
 
-    /// Runs a command at both ends that may reset the NIC, whose name is at `{}` in it, and waits for the carriers.
+    /// Runs a command at both ends, with `{}` replaced by the NIC's name. The command may reset the NIC, so waits for the carriers.
     pub(super) fn on_both(&mut self, command: &str) -> Result<(), Error> {
         let [near, far] =
             [&self.near, &self.far].map(|nic| format!("{}\n{}", command.replace("{}", nic), carrier(nic)));
@@ -358,7 +358,7 @@ done"
         self.must(&carrier(&self.near.clone())).map(drop)
     }
 
-    /// Sets the MTU of both.
+    /// Sets the MTU of both NICs.
     pub(super) fn set_mtu(&mut self, mtu: u32) -> Result<(), Error> {
         let Bench { near, far, .. } = &self;
         let script = format!("/bin/ip link set {near} mtu {mtu} && /bin/ip -n {NAMESPACE} link set {far} mtu {mtu}");

@@ -1,4 +1,4 @@
-//! The tests of DPDK on PCI NICs: the near one is DPDK's, the far one DPDK's in another process, or the kernel's with Linux Soft-RoCE on it.
+//! The tests of DPDK on PCI NICs. DPDK drives the near NIC. DPDK in another process, or the kernel with Linux Soft-RoCE, drives the far NIC.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ const NONE: &[&str] = &[];
 const IGB: &[&str] = &["igb"];
 const ALL: &[&str] = &["igb", "virtio_net", "e1000e", "vmxnet3"];
 
-/// All tests, in the order in which they run. The NICs are the kernel's before the first.
+/// All tests, in the order in which they run. Before the first test, the kernel drives the NICs.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "refused", short: IGB, drivers: IGB, run: refused },
     Scenario { name: "rxe", short: NONE, drivers: IGB, run: rxe },
@@ -29,7 +29,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "beside-afxdp", short: NONE, drivers: IGB, run: beside_afxdp },
 ];
 
-/// What is ours in the names of the devices.
+/// The options of softnic in the device names.
 const NEAR_PORT: &str = "ip=10.37.0.1/24,ip=fd37::1/64";
 const FAR_PORT: &str = "ip=10.37.0.2/24,ip=fd37::2/64";
 
@@ -45,7 +45,7 @@ fn server(bench: &Bench<'_>, further: &str) -> String {
     format!("softnic perf --server --dev {}{further}", far_device(bench))
 }
 
-/// One run of `softnic perf` between the two NICs, both of them DPDK's: what the client prints.
+/// One run of `softnic perf` between the two NICs, both driven by DPDK. Returns the client's output.
 fn perf(bench: &mut Bench<'_>, further: &str, address: &str, words: &str) -> Result<String, Error> {
     bench.bind_far("vfio-pci")?;
     let near = near_device(bench);
@@ -54,7 +54,7 @@ fn perf(bench: &mut Bench<'_>, further: &str, address: &str, words: &str) -> Res
     let client = format!("softnic perf {words} {PATIENT} --verify --connect {address} --dev {near}{further}");
     let client = bench.near(&client)?;
     if client.status != 0 {
-        // One that nobody connected to would wait for ever.
+        // A server without a client would wait for ever.
         bench.kill(server)?;
     }
     let served = bench.finish(server)?;
@@ -96,7 +96,7 @@ fn unreliable(bench: &mut Bench<'_>) -> Result<String, Error> {
 fn queues(bench: &mut Bench<'_>) -> Result<String, Error> {
     // Four queue pairs, so that each queue has some.
     all_of(bench, ",queues=2", &["write_bw -q 4 -n 50 -s 20000"])?;
-    // More than the NIC has; and more than the guest has memory for, which would have it killed.
+    // More queues than the NIC has, and more than the guest has memory for: without a check, the kernel would kill the program.
     for (count, words) in [(17, "has 16 queues, not 17"), (64, "MiB of memory for 64 queues, and")] {
         let refused = bench.near(&format!("softnic devinfo --dev {},queues={count}", near_device(bench)))?;
         expect(&refused.text, &[words])?;
@@ -128,7 +128,7 @@ fn killed(bench: &mut Bench<'_>) -> Result<String, Error> {
     perf(bench, "", FAR, "write_bw -n 20").map(|_| "both ends, and two processes on one NIC".into())
 }
 
-/// The cable is pulled in the middle and plugged in again: RC goes on.
+/// The cable is pulled during a run and plugged in again: RC continues.
 fn link(bench: &mut Bench<'_>) -> Result<String, Error> {
     bench.bind_far("vfio-pci")?;
     let (near, served) = (near_device(bench), server(bench, ""));
@@ -142,8 +142,8 @@ fn link(bench: &mut Bench<'_>) -> Result<String, Error> {
     served.well().or_else(failed).map(|_| "without a cable for 1 s".into())
 }
 
-/// rping at both ends, connected by softnic's connection manager and the kernel's: an unmodified program, without a network of the kernel's
-/// on softnic's side.
+/// rping at both ends, connected by softnic's connection manager and the kernel's: an unmodified program, without a kernel network on softnic's
+/// side.
 fn cm(bench: &mut Bench<'_>) -> Result<String, Error> {
     const COUNT: &str = "-C 5 -v -S 3000";
     bench.bind_far("igb")?;
@@ -154,7 +154,7 @@ fn cm(bench: &mut Bench<'_>) -> Result<String, Error> {
             let ours = format!("softnic run --dev {near} -- rping -a {address} {COUNT}");
             let theirs = format!("rping -a {address} {COUNT}");
             let (client, server) = if softnic_serves { (theirs, ours) } else { (ours, theirs) };
-            // rping does not say when it listens: its client tries until somebody does.
+            // rping does not report when it listens: the client retries until the server does.
             let server = bench.start_near(&format!("/bb/sh -c 'echo started; exec {server} -s'"), "started")?;
             let server = server.map_err(Error::Failed)?;
             let ended = bench.near(&format!("for n in $(seq 15); do {client} -c && exit 0; sleep 1; done; exit 1"))?;
@@ -173,7 +173,7 @@ fn cm(bench: &mut Bench<'_>) -> Result<String, Error> {
     result
 }
 
-/// What softnic says of a device that it does not open: one line.
+/// softnic's message for a device that it does not open: one line.
 fn refusal(bench: &mut Bench<'_>, before: &str, device: &str, says: &[&str]) -> Result<String, Error> {
     let ended = bench.near(&format!("{before} softnic devinfo --dev {device}"))?;
     match ended.text.lines().count() {
@@ -188,7 +188,7 @@ fn command(refusal: &str) -> Result<String, Error> {
     command.map(Into::into).ok_or_else(|| Error::Failed(format!("no command in: {refusal}")))
 }
 
-/// Bad input: each in one line, and the commands that the lines name do what they say.
+/// Bad input: each is refused in one line, and the commands in these lines have the described effect.
 fn refused(bench: &mut Bench<'_>) -> Result<String, Error> {
     bench.bind_near("igb")?;
     let (pci, near) = (bench.near_pci.clone(), near_device(bench));
@@ -200,16 +200,16 @@ fn refused(bench: &mut Bench<'_>) -> Result<String, Error> {
     ))?;
     refusal(bench, "", &near, &["which has the default route", "`force`"])?;
     let forced = refusal(bench, "", &format!("{near},force"), &["belongs to the kernel's driver igb"])?;
-    // There is no `modprobe` in the guest, where all modules are loaded.
+    // The guest has no `modprobe`, and all modules are loaded.
     bench.near(&format!("echo {pci} > /sys/bus/pci/devices/{pci}/driver/unbind"))?;
     let unbound = refusal(bench, "", &near, &["has no driver"])?;
     bench.near(&command(&unbound)?)?;
-    // By its path: the shell has one of its own, which knows less.
+    // By its path: the shell's own `setpriv` has fewer options.
     let nobody = "/usr/bin/setpriv --reuid 1000 --clear-groups";
     refusal(bench, nobody, &near, &["no permission for /dev/vfio/", "chown"])?;
     bench.must(&format!("chown 1000 /dev/vfio/$(basename \"$(readlink /sys/bus/pci/devices/{pci}/iommu_group)\")"))?;
     refusal(bench, &format!("ulimit -l 64; {nobody}"), &near, &["MiB of locked memory, and 64 KiB are allowed"])?;
-    // Back to the kernel, and by the other command to vfio.
+    // Back to the kernel's driver, then to vfio by the other command.
     bench.bind_near("igb")?;
     bench.near(&command(&forced)?)?;
     let opened = bench.must(&format!("softnic devinfo --dev {near}"))?;
@@ -218,7 +218,7 @@ fn refused(bench: &mut Bench<'_>) -> Result<String, Error> {
     Ok("8 of them".into())
 }
 
-/// Without an IOMMU's help: huge pages, and the lack of them.
+/// Without an IOMMU: runs with huge pages, and is refused without them.
 fn uio(bench: &mut Bench<'_>) -> Result<String, Error> {
     bench.bind_near("uio_pci_generic")?;
     bench.bind_far("vfio-pci")?;
@@ -235,8 +235,8 @@ fn uio(bench: &mut Bench<'_>) -> Result<String, Error> {
     result.map(|()| "96 huge pages, and none".into())
 }
 
-/// C tests of the library, which are built beforehand: the device is opened again by its name in the same process, and what DPDK opened is
-/// inherited by nobody.
+/// C tests of the library, which are built beforehand: the device is opened again by name in the same process, and no child process inherits
+/// what DPDK opened.
 fn programs(bench: &mut Bench<'_>) -> Result<String, Error> {
     let near = near_device(bench);
     for program in super::C_PROGRAMS {
@@ -246,14 +246,14 @@ fn programs(bench: &mut Bench<'_>) -> Result<String, Error> {
     Ok("opened again in a process, and inherited by nobody".into())
 }
 
-/// The NIC's filter lets pass what is sent to a group that a queue pair joined.
+/// The NIC's filter passes frames to a group that a queue pair joined.
 fn groups(bench: &mut Bench<'_>) -> Result<String, Error> {
     const MCKEY: &str = "mckey -m 239.1.2.3 -C 2";
     bench.bind_far("vfio-pci")?;
     let (near, far) = (near_device(bench), far_device(bench));
     let receiver = format!("/bb/sh -c 'echo started; exec softnic run --dev {near} -- {MCKEY} -b {NEAR}'");
     let receiver = bench.start_near(&receiver, "started")?.map_err(Error::Failed)?;
-    // Nothing says when it has joined, and datagrams may be lost: somebody sends until it has ended.
+    // The receiver does not report when it has joined, and datagrams may be lost: send until the receiver has ended.
     let sender = format!(
         "for n in $(seq 12); do softnic run --dev {far} -- {MCKEY} -b {FAR} -s || exit 1; \
          pidof mckey >/dev/null || exit 0; done; echo it receives nothing; exit 1"
@@ -268,7 +268,7 @@ fn groups(bench: &mut Bench<'_>) -> Result<String, Error> {
     Ok("datagrams to a group".into())
 }
 
-/// `tap=`: the kernel's TCP goes by the NIC, with `perf`, and with unmodified programs that exchange by it.
+/// `tap=`: the kernel's TCP uses the NIC, for `perf` and for unmodified programs that exchange their parameters over TCP.
 fn tap(bench: &mut Bench<'_>) -> Result<String, Error> {
     bench.bind_far("igb")?;
     let (near, far) = (format!("{},tap=nic0", near_device(bench)), format!("afxdp:{}", bench.far));
@@ -282,7 +282,7 @@ fn tap(bench: &mut Bench<'_>) -> Result<String, Error> {
         }
         bench.finish(server)?;
         expect(&client.well().or_else(failed)?, &["net_e1000_igb", "tap nic0"])?;
-        // perftest does not say when it listens.
+        // perftest does not report when it listens.
         let program = "ib_write_bw -u 18 -n 50 -s 20000 -F";
         let server = format!("/bb/sh -c 'echo started; exec softnic run --dev {far} -- {program}'");
         let server = bench.serve(&server, "started")?.map_err(Error::Failed)?;
@@ -314,7 +314,7 @@ fn beside_afxdp(bench: &mut Bench<'_>) -> Result<String, Error> {
     client.well().or_else(failed).map(|_| String::new())
 }
 
-/// softnic as the client of Soft-RoCE, compared.
+/// softnic as the client of Soft-RoCE; the data is compared.
 fn rxe(bench: &mut Bench<'_>) -> Result<String, Error> {
     bench.bind_far("igb")?;
     let (near, far) = (near_device(bench), bench.far.clone());
@@ -339,7 +339,7 @@ fn rxe(bench: &mut Bench<'_>) -> Result<String, Error> {
     result
 }
 
-/// Soft-RoCE as the client of softnic, compared.
+/// Soft-RoCE as the client of softnic; the data is compared.
 fn rxe_client(bench: &mut Bench<'_>) -> Result<String, Error> {
     bench.bind_far("igb")?;
     let (near, far) = (near_device(bench), bench.far.clone());

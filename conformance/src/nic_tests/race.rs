@@ -1,4 +1,4 @@
-//! RC over DPDK, RC over AF_XDP and Linux Soft-RoCE race on the same pair of emulated igb NICs, in turns.
+//! A comparison of RC over DPDK, RC over AF_XDP and Linux Soft-RoCE on the same pair of emulated igb NICs, in turns.
 
 use std::path::Path;
 
@@ -10,15 +10,15 @@ use super::scenarios::{ADD_RXE, MTU, PATIENT, READY, expect, failed};
 use crate::guest::{Error, Guest, catch_interrupts};
 use crate::tshark::Scratch;
 
-/// The driver; its pair is the first.
+/// The driver. Its pair is the first in the guest.
 const DRIVER: &str = "igb";
-/// The longest path MTU with zero-copy, for all of them; and what is sent.
+/// The workloads. The path MTU is the longest one with zero-copy, for all of them.
 const WRITES: &str = "write_bw --mtu 2048 -s 65536 -t 16 -D";
 const PINGS: &str = "write_lat --mtu 2048 -s 64 -n 300";
-/// How long a turn takes: the guest is emulated.
+/// The length of a turn: the guest is emulated.
 const SECONDS: u32 = 3;
 
-/// Who races.
+/// A contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Racer {
     /// softnic over DPDK at both ends.
@@ -30,22 +30,22 @@ pub enum Racer {
 }
 
 impl Racer {
-    /// All of them, in the order of their turns.
+    /// All contenders, in the order of their turns.
     pub const ALL: [Racer; 3] = [Racer::Dpdk, Racer::Afxdp, Racer::Rxe];
 }
 
-/// What a turn brought.
+/// The result of a turn.
 #[derive(Debug, Clone, Copy)]
 pub struct Turn {
-    /// Who raced.
+    /// The contender.
     pub racer: Racer,
-    /// Gbit/s of WRITEs of 64 KiB.
+    /// Bandwidth of WRITEs of 64 KiB in Gbit/s.
     pub bandwidth: f64,
-    /// Microseconds of half a round trip of WRITEs of 64 bytes.
+    /// Half the round trip of WRITEs of 64 bytes in microseconds.
     pub latency: f64,
 }
 
-/// So many turns of each with this build of softnic, which has DPDK; and the guest's kernel.
+/// Runs `rounds` turns of each contender with this build of softnic, which includes DPDK. Returns the guest's kernel version.
 pub fn race(softnic: &Path, rounds: u32, tell: &mut dyn FnMut(&Turn)) -> Result<String, Error> {
     catch_interrupts();
     let scratch = Scratch::new("nic-race").map_err(Error::Failed)?;
@@ -87,7 +87,7 @@ fn turn(racer: Racer, guest: &mut Guest) -> Result<[f64; 2], Error> {
     }
 }
 
-/// softnic's figures between these devices, whose description must have a word.
+/// softnic's figures between these devices, whose description must contain `word`.
 fn softnic(bench: &mut Bench<'_>, [near, far]: &[String; 2], word: &str) -> Result<[f64; 2], Error> {
     let mut run = |words: &str, place: &str| {
         let server = bench.serve(&format!("softnic perf --server --dev {far}"), READY)?.map_err(Error::Failed)?;
@@ -104,7 +104,7 @@ fn softnic(bench: &mut Bench<'_>, [near, far]: &[String; 2], word: &str) -> Resu
     Ok(figures)
 }
 
-/// A number in the line of JSON.
+/// A number in the last line of JSON that has it.
 fn figure(text: &str, place: &str) -> Option<f64> {
     let values = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     values.filter_map(|value| value.pointer(place)?.as_f64()).next_back()
@@ -120,7 +120,7 @@ fn soft_roce(bench: &mut Bench<'_>) -> Result<[f64; 2], Error> {
         let words = format!("{words} -x 1 -m 2048 -F");
         let begun = bench.serve(&format!("/bb/sh -c 'echo started; exec {words} -d rxe1'"), "started")?;
         let server = begun.map_err(Error::Failed)?;
-        // It does not say when it listens.
+        // The server does not report when it listens.
         let script = format!("for n in $(seq 40); do {words} -d rxe0 {FAR} && exit 0; sleep 0.25; done; exit 1");
         let client = bench.near(&script)?;
         if client.status != 0 {
@@ -130,7 +130,7 @@ fn soft_roce(bench: &mut Bench<'_>) -> Result<[f64; 2], Error> {
         let text = client.well().or_else(|why| failed(format!("{words}: {why}")))?;
         perftest_figure(&text, column).map_or_else(|| failed(format!("no figures in: {}", one_line(&text))), Ok)
     };
-    // MB of 2^20 bytes a second on average; then the typical latency.
+    // The average in MB of 2^20 bytes per second, and the typical latency.
     let bandwidth =
         run(&format!("ib_write_bw -s 65536 -t 16 -D {SECONDS}"), 3).map(|mib| mib * 1_048_576.0 * 8.0 / 1e9);
     let figures = bandwidth.and_then(|bandwidth| Ok([bandwidth, run("ib_write_lat -s 64 -n 300", 4)?]));
@@ -138,7 +138,7 @@ fn soft_roce(bench: &mut Bench<'_>) -> Result<[f64; 2], Error> {
     figures
 }
 
-/// A column of perftest's line of figures, the one that is all numbers.
+/// A column of perftest's line of figures, which is the line with numbers only.
 fn perftest_figure(text: &str, column: usize) -> Option<f64> {
     let numbers = |line: &str| line.split_whitespace().map(|word| word.parse().ok()).collect::<Option<Vec<f64>>>();
     text.lines().filter_map(numbers).find(|numbers| numbers.len() > column)?.get(column).copied()

@@ -9,11 +9,11 @@ use crate::guest::Error;
 /// A test.
 pub(super) struct Scenario {
     pub(super) name: &'static str,
-    /// The drivers that the short form has it with: each test with one of them mostly, so that it takes no longer than 90 s.
+    /// The drivers of the test in the short form: mostly one driver for each test, so that the short form takes no longer than 90 s.
     pub(super) short: &'static [&'static str],
-    /// The drivers that it is for.
+    /// The drivers that the test supports.
     pub(super) drivers: &'static [&'static str],
-    /// Runs it; what is worth saying of it.
+    /// Runs the test. Returns a remark for the report.
     pub(super) run: fn(&mut Bench<'_>) -> Result<String, Error>,
 }
 
@@ -45,13 +45,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 
 /// The MTU at which tests run: path MTU 2048 in zero-copy on both drivers.
 pub(super) const MTU: u32 = 3000;
-/// One above every driver's limit for zero-copy: path MTU 4096.
+/// An MTU above every driver's limit for zero-copy: path MTU 4096.
 const LONG_MTU: u32 = 4200;
-/// What `softnic perf --server` says when it can be connected to.
+/// The output of `softnic perf --server` when clients can connect.
 pub(super) const READY: &str = "waiting for a client";
-/// The guest may get little of the machine: 4.096 us * 2^17, seven times, are 3.8 s.
+/// The guest may get little processor time: 4.096 us * 2^17, seven times, are 3.8 s.
 pub(super) const PATIENT: &str = "--timeout 17";
-/// What its client prints when it has been at work for an interval: the line of the interval.
+/// Part of the line that the client prints after each interval of work.
 pub(super) const RUNNING: &str = " - ";
 
 pub(super) fn failed<T>(why: String) -> Result<T, Error> {
@@ -62,7 +62,7 @@ fn server(far: &str, device: &str) -> String {
     format!("softnic perf --server --dev afxdp:{far}{device}")
 }
 
-/// One run of `softnic perf` between the two NICs: what the client prints.
+/// One run of `softnic perf` between the two NICs. Returns the client's output.
 fn perf(bench: &mut Bench<'_>, device: &str, words: &str) -> Result<String, Error> {
     perf_to(bench, FAR, device, words)
 }
@@ -79,7 +79,7 @@ fn perf_to(bench: &mut Bench<'_>, address: &str, device: &str, words: &str) -> R
     Ok(printed)
 }
 
-/// What is printed must have these words in it.
+/// Checks that the output contains these words.
 pub(super) fn expect(printed: &str, words: &[&str]) -> Result<(), Error> {
     match words.iter().find(|word| !printed.contains(**word)) {
         None => Ok(()),
@@ -92,7 +92,7 @@ fn zero_copy(bench: &Bench<'_>) -> &'static str {
     if bench.driver == "igb" { "native XDP, zero-copy, 2 queues" } else { "native XDP, zero-copy, 1 queue" }
 }
 
-/// Runs all of these, each compared, in zero-copy.
+/// Does all of these runs in zero-copy, with the data compared.
 fn all_in_zero_copy(bench: &mut Bench<'_>, runs: &[&str]) -> Result<(), Error> {
     let mode = zero_copy(bench);
     for words in runs {
@@ -139,7 +139,7 @@ fn ipv6(bench: &mut Bench<'_>) -> Result<String, Error> {
     Ok(String::new())
 }
 
-/// Copies where they are asked for, at an MTU at which there would be zero-copy, and at one at which there is none.
+/// Copy mode where requested: at an MTU that would allow zero-copy, and at one that does not.
 fn copy(bench: &mut Bench<'_>) -> Result<String, Error> {
     for (mtu, path) in [(MTU, "2048"), (LONG_MTU, "4096")] {
         bench.set_mtu(mtu)?;
@@ -152,7 +152,7 @@ fn copy(bench: &mut Bench<'_>) -> Result<String, Error> {
     Ok("path MTU 2048 and 4096".into())
 }
 
-/// The longest MTU with zero-copy is the one that the messages name: a byte more is refused in one line.
+/// The longest MTU with zero-copy is the one that the messages name: with a byte more, zero-copy is refused in one line.
 fn longest_mtu(bench: &mut Bench<'_>) -> Result<String, Error> {
     let (near, driver) = (bench.near.clone(), bench.driver);
     let devinfo = |mode: &str| format!("softnic devinfo --dev afxdp:{near}{mode}");
@@ -162,7 +162,7 @@ fn longest_mtu(bench: &mut Bench<'_>) -> Result<String, Error> {
     expect(line, &["no zero-copy", driver, "4200", "ip link set dev"])?;
     let longest = line.split("mtu ").nth(1).and_then(|rest| rest.split('`').next()?.parse::<u32>().ok());
     let Some(longest) = longest else { return failed(format!("no MTU in: {line}")) };
-    // auto keeps the path MTU, and says what that costs.
+    // auto keeps the path MTU, and reports its cost.
     let advice = format!("for zero-copy: `ip link set dev {near} mtu {longest}` (path MTU 2048)");
     expect(&bench.must(&devinfo(""))?, &["zero-copy no", &advice])?;
     bench.set_mtu(longest + 1)?;
@@ -172,13 +172,13 @@ fn longest_mtu(bench: &mut Bench<'_>) -> Result<String, Error> {
     Ok(format!("up to {longest}"))
 }
 
-/// A driver resets the NIC when a program is attached and when it goes: whoever opens it next finds the link.
+/// A driver resets the NIC when a program is attached or detached: the next process that opens the NIC finds the link up.
 fn opened_again(bench: &mut Bench<'_>) -> Result<String, Error> {
     let near = bench.near.clone();
     let server = bench.serve(&server(&bench.far.clone(), ""), READY)?.map_err(Error::Failed)?;
     let count = 3;
     for _ in 0..count {
-        // Its `link` is what the kernel says before, so it is asked for right after the program was attached and has gone.
+        // `devinfo` shows the link as it was before the attachment. Here, each run directly follows the attachment and detachment of the last.
         bench.must(&format!("softnic devinfo --dev afxdp:{near}"))?;
     }
     let words = "write_bw -n 20 --verify";
@@ -189,8 +189,8 @@ fn opened_again(bench: &mut Bench<'_>) -> Result<String, Error> {
     Ok(format!("{count} times, then data"))
 }
 
-/// As few chunks as may be, and a receiver that stands still: more frames come than there are chunks for, and the driver must not find none,
-/// because igb then takes frames for new that came before.
+/// The least number of chunks, and a receiver that is stopped: more frames arrive than there are chunks. The driver must not run out of chunks,
+/// because igb would then report old frames as new.
 fn few_chunks(bench: &mut Bench<'_>) -> Result<String, Error> {
     meanwhile(bench, ",mode=zero-copy,chunks=64", "-D 8 -i 0.5 -s 20000", |bench, running| {
         for _ in 0..2 {
@@ -202,14 +202,14 @@ fn few_chunks(bench: &mut Bench<'_>) -> Result<String, Error> {
     Ok("paused twice".into())
 }
 
-/// What a NIC's ring has room for is not too much: there are chunks for all its places, and for frames that wait.
+/// A NIC's full ring is supported: there are chunks for all of its slots, and for frames that wait.
 fn long_ring(bench: &mut Bench<'_>) -> Result<String, Error> {
     let near = bench.near.clone();
     bench.on_both("ethtool -G {} rx 4096")?;
     let run = |bench: &mut Bench<'_>| {
         let printed = perf(bench, ",mode=zero-copy", "write_bw -n 200 -s 20000 --verify")?;
         expect(&printed, &[zero_copy(bench), "2 queues), "])?;
-        // Whoever asks for few has them all the same.
+        // A request for fewer chunks is raised to what the ring needs.
         let few = bench.must(&format!("softnic devinfo --dev afxdp:{near},chunks=64"))?;
         match few.contains("chunks are few") {
             true => failed(one_line(&few)),
@@ -221,7 +221,7 @@ fn long_ring(bench: &mut Bench<'_>) -> Result<String, Error> {
     result.map(|()| "4096 places".into())
 }
 
-/// One of two queues, more than there are, and two numbers that differ.
+/// One of two queues, more queues than there are, and two contradicting numbers.
 fn queues(bench: &mut Bench<'_>) -> Result<String, Error> {
     let near = bench.near.clone();
     let refused = bench.must(&format!("softnic devinfo --dev afxdp:{near},queues=3"))?;
@@ -231,7 +231,7 @@ fn queues(bench: &mut Bench<'_>) -> Result<String, Error> {
         Ok(printed) => return failed(format!("two numbers of queues: {}", one_line(&printed))),
         Err(why) => expect(&why, &["asks for 2 queues, and --queues for 1"])?,
     }
-    // What comes in by the other queue would stay with the kernel.
+    // Frames that arrive at the other queue would go to the kernel.
     bench.on_both("ethtool -L {} combined 1")?;
     let printed = perf(bench, ",queues=1", "write_bw -n 50 --verify");
     bench.on_both("ethtool -L {} combined 2")?;
@@ -239,7 +239,7 @@ fn queues(bench: &mut Bench<'_>) -> Result<String, Error> {
     Ok("1 of 2".into())
 }
 
-/// Pages that are pinned, and programs that are attached to the near NIC.
+/// The number of pinned pages, and whether a program is attached to the near NIC.
 fn held(bench: &mut Bench<'_>) -> Result<(i64, bool), Error> {
     let near = bench.near.clone();
     let script = format!("grep nr_foll_pin /proc/vmstat; /bin/ip -details link show {near}");
@@ -251,7 +251,7 @@ fn held(bench: &mut Bench<'_>) -> Result<(i64, bool), Error> {
     Ok((number("nr_foll_pin_acquired") - number("nr_foll_pin_released"), shown.contains("prog/xdp")))
 }
 
-/// SIGKILL: program and pages are gone, and the NIC can be used again at once.
+/// SIGKILL: the program and the pages are released, and the NIC can be used again at once.
 fn killed(bench: &mut Bench<'_>) -> Result<String, Error> {
     let before = held(bench)?;
     let (near, far) = (bench.near.clone(), bench.far.clone());
@@ -279,13 +279,13 @@ fn killed(bench: &mut Bench<'_>) -> Result<String, Error> {
     Ok(format!("{} pages were pinned", during.0 - before.0))
 }
 
-/// Programs at work.
+/// Running programs.
 struct Running {
     client: u64,
     server: u64,
 }
 
-/// Runs RC with these words, and does something meanwhile; then it must go on, and end well with all data as they were sent.
+/// Runs RC with these arguments, and calls `act` meanwhile. Afterwards the run must continue, and end well with the data intact.
 fn meanwhile(
     bench: &mut Bench<'_>,
     device: &str,
@@ -309,14 +309,14 @@ fn meanwhile(
     Ok(printed)
 }
 
-/// Waits for two intervals in a row in which messages were done: the first may have begun before what happened.
+/// Waits for two intervals in a row with completed messages: the first may have begun before the disturbance.
 pub(super) fn progress(bench: &mut Bench<'_>, client: u64) -> Result<(), Error> {
     // begin - end, bytes with their unit, and a rate that is not zero.
     let moves = |line: &str| line.contains(RUNNING) && !line.contains(" 0.000 ");
     bench.hear(client, |text| text.lines().filter(|line| moves(line)).count() >= 2)
 }
 
-/// The link goes down and comes back in the middle, at each end, and work goes on after each.
+/// The link goes down and comes back during a run, at each end, and the run continues after each.
 fn link(bench: &mut Bench<'_>) -> Result<String, Error> {
     meanwhile(bench, "", "-D 25 -i 0.5 -s 20000", |bench, running| {
         bench.bounce(false, 0.3)?;
@@ -326,7 +326,7 @@ fn link(bench: &mut Bench<'_>) -> Result<String, Error> {
     Ok("down for 0.3 s at each end".into())
 }
 
-/// The MTU is another at the next opening; one that the program in the driver does not allow is refused, and work goes on.
+/// A changed MTU takes effect when the NIC is next opened. An MTU that the attached program forbids is refused, and the run continues.
 fn mtu_changed(bench: &mut Bench<'_>) -> Result<String, Error> {
     if bench.driver == "igb" {
         meanwhile(bench, "", "-D 6 -i 0.5 -s 20000", |bench, _| {
@@ -346,21 +346,21 @@ fn mtu_changed(bench: &mut Bench<'_>) -> Result<String, Error> {
     Ok("1500, 4200, 3000".into())
 }
 
-/// A receiver that stands still for longer than the client's timeout, with more under way than its ring and its chunks have room for: RC sends
-/// again what found none.
+/// A receiver that is stopped for longer than the client's timeout, with more outstanding than its ring and chunks can hold: RC retransmits the
+/// frames that were dropped.
 fn slow_receiver(bench: &mut Bench<'_>) -> Result<String, Error> {
     let printed = meanwhile(bench, "", "-D 8 -i 0.5 -s 20000 --depth 512 --cc none", |bench, running| {
         bench.pause(running.server, Duration::from_millis(2500))
     })?;
     expect(&printed, &["local_ack_timeout_err", "retransmitted_packets"])?;
-    // What the NIC found no room for, by the kernel's count: an emulated wire may also hold frames back until there is room.
+    // Frames that the NIC dropped, by the kernel's count. An emulated wire may also hold frames back until there is room.
     let far = bench.far.clone();
     let missed = bench.far(&format!("cd /sys/class/net/{far}/statistics; cat rx_missed_errors rx_dropped"))?;
     let missed: u64 = missed.text.lines().filter_map(|line| line.trim().parse::<u64>().ok()).sum();
     Ok(format!("paused for 2.5 s, {missed} frames missed by the NIC"))
 }
 
-/// Frames without protocol in copy mode: what does not arrive was counted as lost.
+/// Frames without a protocol in copy mode: every frame that does not arrive is counted as lost.
 fn raw_copied(bench: &mut Bench<'_>) -> Result<String, Error> {
     bench.set_mtu(LONG_MTU)?;
     let printed = perf(bench, ",mode=copy", "raw -n 20000 -s 4096 --json")?;
@@ -378,13 +378,13 @@ fn raw_copied(bench: &mut Bench<'_>) -> Result<String, Error> {
 /// Linux Soft-RoCE at the near NIC.
 pub(super) const ADD_RXE: &str = "rdma link add rxe0 type rxe netdev";
 
-/// softnic as the client of Soft-RoCE, compared.
+/// softnic as the client of Soft-RoCE; the data is compared.
 fn rxe(bench: &mut Bench<'_>) -> Result<String, Error> {
     let (near, far, mode) = (bench.near.clone(), bench.far.clone(), zero_copy(bench));
     bench.must(&format!("{ADD_RXE} {near}"))?;
     let peer = bench.start_near("python3 /usr/bin/perf_peer.py rxe0", "waiting for clients")?.map_err(Error::Failed)?;
     let mut run = || {
-        // Short ones: Python makes the data of all READs beforehand, in an emulated machine.
+        // Short runs: Python prepares the data of all READs in advance, on an emulated machine.
         for words in ["write_bw -n 20 -s 5000", "send_bw -n 20 -s 5000", "read_bw -n 20 -s 2500", "atomic_bw -n 20"] {
             let words =
                 format!("softnic perf {words} --timeout 17 --retry 6 --verify --connect {NEAR} --dev afxdp:{far}");
@@ -398,7 +398,7 @@ fn rxe(bench: &mut Bench<'_>) -> Result<String, Error> {
     result
 }
 
-/// Soft-RoCE as the client of softnic, compared.
+/// Soft-RoCE as the client of softnic; the data is compared.
 fn rxe_client(bench: &mut Bench<'_>) -> Result<String, Error> {
     let (near, far) = (bench.near.clone(), bench.far.clone());
     bench.must(&format!("{ADD_RXE} {near}"))?;

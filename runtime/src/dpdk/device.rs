@@ -1,4 +1,4 @@
-//! A device of DPDK's: found, opened with its queues, and given back.
+//! A DPDK device: found, opened with its queues, and closed.
 
 use std::fs;
 use std::io;
@@ -18,20 +18,20 @@ use super::sys::{self, Pool, Port, PortInfo, PortSetup};
 use crate::afxdp::Device;
 use crate::io::{GroupFilter, Line, MAX_FRAME};
 
-/// Places for frames in a queue, each direction, where the driver has so many.
+/// Ring slots of a queue in each direction, if the driver has as many.
 const SLOTS: u16 = 1024;
-/// Buffers of a queue beside those in its rings: in caches of threads, and under way.
+/// Buffers of a queue beyond those in its rings: in per-thread caches, and in use.
 const FURTHER: u32 = 2048;
-/// How long the other end of a wire is waited for: the server of a memif, and a NIC's carrier, which comes seconds after it was started.
+/// How long to wait for the other end of a link: the server of a memif, and a NIC's carrier, which comes up seconds after the start.
 const PATIENCE: Duration = Duration::from_secs(3);
 const CARRIER: Duration = Duration::from_secs(6);
-/// How often to look for it, and how often a memif that lost its server tries again.
+/// How often to check for it, and how often a memif that lost its server reconnects.
 const LOOK: Duration = Duration::from_millis(20);
 const AGAIN: Duration = Duration::from_millis(200);
-/// Ethernet with a tag, which an MTU does not count.
+/// Length of an Ethernet header with a tag, which an MTU does not include.
 const HEADERS: usize = 18;
 
-/// A device of DPDK's.
+/// A DPDK device.
 #[derive(Debug)]
 pub(crate) struct Dpdk {
     pub(super) port: Port,
@@ -44,7 +44,7 @@ pub(crate) struct Dpdk {
 }
 
 impl Dpdk {
-    /// Opens a device, with its queues.
+    /// Opens a device with its queues.
     pub(crate) fn open(spec: &DpdkSpec, queues: u32) -> Result<(Arc<Dpdk>, Vec<Queue>), DpdkError> {
         if let Some(address) = spec.pci() {
             pci::check(address, spec.force)?;
@@ -86,7 +86,7 @@ impl Dpdk {
         let pool = |_| Pool::new(&format!("softnic-{}", POOLS.fetch_add(1, Ordering::Relaxed)), count, room);
         let pools =
             (0..queues).map(pool).collect::<Result<Vec<_>, _>>().inspect_err(|_| close(&port)).map_err(failed)?;
-        // vfio has an eventfd for each queue; uio has one for all of the device, which DPDK reads.
+        // vfio has an eventfd for each queue; uio has one for the whole device, which DPDK reads.
         let mut interrupts =
             spec.pci().is_some_and(|address| pci::kernel_driver(address).as_deref() == Some("vfio-pci"));
         let setup = PortSetup { queues, rx_slots: SLOTS, tx_slots: SLOTS, mtu, interrupts: u8::from(interrupts) };
@@ -97,7 +97,7 @@ impl Dpdk {
             opened = port.open(&setup, &pools);
         }
         if opened.is_err() && interrupts {
-            // Not every driver has them.
+            // Some drivers have no interrupts.
             interrupts = false;
             opened = port.open(&PortSetup { interrupts: 0, ..setup }, &pools);
         }
@@ -106,12 +106,12 @@ impl Dpdk {
             None => failed(error),
         })?;
         interrupts &= port.interrupt_fd(0).is_some();
-        // Until it is told which.
+        // Until `take_groups` names the groups.
         let _ = port.take_all_multicast();
         let patience = match () {
             () if info.is_pci() => CARRIER,
             () if spec.memif_socket(false).is_some() => PATIENCE,
-            // Its peer may come whenever it likes.
+            // Its peer may connect at any time.
             () => Duration::ZERO,
         };
         let start = Instant::now();
@@ -122,12 +122,12 @@ impl Dpdk {
         Ok(Dpdk { port, pools, interrupts, info, memory, max_frame })
     }
 
-    /// Its MAC address.
+    /// The device's MAC address.
     pub(crate) fn mac(&self) -> MacAddr {
         MacAddr(self.info.mac)
     }
 
-    /// What it carries, in bits a second, where the driver knows.
+    /// The link rate in bit/s, if the driver knows it.
     pub(crate) fn rate(&self) -> Option<u64> {
         Some(u64::from(self.info.speed) * 1_000_000).filter(|&rate| rate > 0)
     }
@@ -136,7 +136,7 @@ impl Dpdk {
         self.interrupts
     }
 
-    /// What it is, for people.
+    /// A description for the user.
     pub(crate) fn description(&self) -> String {
         let sleep = if self.interrupts { "interrupts" } else { "naps" };
         let (queues, plural) = (self.pools.len(), if self.pools.len() == 1 { "queue" } else { "queues" });
@@ -148,17 +148,17 @@ impl GroupFilter for Dpdk {
     fn take_groups(&self, groups: &[MacAddr]) {
         sys::enter_thread();
         let mut macs: Vec<[u8; 6]> = groups.iter().map(|mac| mac.0).collect();
-        // One without a filter, or with too short a one, takes all of them.
+        // A device without a filter, or with too short a one, receives all groups.
         let _ = self.port.take_groups(&mut macs);
     }
 }
 
-/// The line of a device.
+/// The link of a device.
 pub(crate) struct DpdkLine {
     device: Arc<Dpdk>,
-    /// It listens, and nobody came yet: it counts as up, because programs look at their port before they wait for a peer.
+    /// The device listens, and no peer has connected yet. The link counts as up, because programs check their port before they wait for a peer.
     awaits_first: bool,
-    /// The driver connects to its peer when it is started, and never again.
+    /// The driver connects to its peer when the device is started, and does not reconnect.
     connects: bool,
     next_try: Instant,
 }
@@ -176,7 +176,7 @@ impl Line for DpdkLine {
         let up = self.device.port.is_up();
         if !up && self.connects && Instant::now() >= self.next_try {
             sys::enter_thread();
-            // Its peer may be back.
+            // The peer may be back.
             let _ = self.device.port.restart();
             self.next_try = Instant::now() + AGAIN;
         }
@@ -185,8 +185,8 @@ impl Line for DpdkLine {
     }
 }
 
-/// The socket of a server that is gone would be in the way of the next one. One that somebody listens at is left alone: vhost's driver would
-/// remove it when it fails.
+/// Removes the socket of a server that has ended, which would block the next server. A socket with a listener is an error here, before the
+/// driver of vhost could fail on it: that driver would remove the socket.
 fn free_socket(spec: &DpdkSpec, socket: &str) -> Result<(), DpdkError> {
     match UnixStream::connect(socket) {
         Ok(_) => Err(DpdkError::Taken { device: spec.to_string(), socket: socket.into() }),
@@ -201,12 +201,12 @@ fn free_socket(spec: &DpdkSpec, socket: &str) -> Result<(), DpdkError> {
 impl Drop for Dpdk {
     fn drop(&mut self) {
         sys::enter_thread();
-        // Whoever has a queue has the device: nobody polls any more. What a driver does not give back goes with the process.
+        // Every queue holds the device, so no queue is polled any more. Memory that a driver leaks is freed with the process.
         let _ = self.port.close(self.info.driver() == "net_memif");
     }
 }
 
-/// Buffers that are shorter than a frame cut it into pieces, and some drivers lose it instead.
+/// Rejects buffers shorter than a frame: the driver would split the frame, or lose it.
 fn check_buffers(spec: &DpdkSpec, needed: usize) -> Result<(), DpdkError> {
     let option = match spec.virtual_driver() {
         Some("net_memif") => "bsize",
@@ -221,7 +221,7 @@ fn check_buffers(spec: &DpdkSpec, needed: usize) -> Result<(), DpdkError> {
     }
 }
 
-/// The memif driver forgets all options where one of them is none.
+/// Rejects unknown options: the memif driver would ignore all options if it did not know one.
 fn check_options(spec: &DpdkSpec) -> Result<(), DpdkError> {
     const KNOWN: [&str; 11] = [
         "bsize",
@@ -246,7 +246,7 @@ fn check_options(spec: &DpdkSpec) -> Result<(), DpdkError> {
     }
 }
 
-/// DPDK's own words, with those that softnic needs and that were left out.
+/// The device arguments, completed with options that softnic needs and the user left out.
 fn defaults(spec: &DpdkSpec, needed: usize, queues: u32) -> String {
     let mut words = spec.devargs.clone();
     let size = needed.next_power_of_two();
@@ -271,14 +271,14 @@ fn defaults(spec: &DpdkSpec, needed: usize, queues: u32) -> String {
 
 /// The MTU to set, 0 for none, and the longest frame.
 fn frames_of(spec: &DpdkSpec, info: &PortInfo) -> (u16, usize) {
-    // Virtual drivers claim lengths that they do not keep to, and have no MTU to set.
+    // Virtual drivers report lengths that they do not support, and have no MTU to set.
     let Some(driver) = spec.virtual_driver() else {
         let longest = if info.max_mtu == 0 { u16::MAX } else { info.max_mtu };
         let wanted = spec.mtu.unwrap_or((MAX_FRAME - HEADERS) as u16).min(longest);
         return (wanted, (usize::from(wanted) + HEADERS).min(MAX_FRAME));
     };
     let longest = match driver {
-        // A chunk of 4096 bytes less what the kernel and DPDK keep before and behind a frame.
+        // A chunk of 4096 bytes less the room that the kernel and DPDK reserve before and behind a frame.
         "net_af_xdp" => mtu_of_interface(spec, info).min(3500 - HEADERS) + HEADERS,
         "net_af_packet" => mtu_of_interface(spec, info) + HEADERS,
         "net_tap" => usize::from(info.mtu) + HEADERS,
@@ -288,22 +288,22 @@ fn frames_of(spec: &DpdkSpec, info: &PortInfo) -> (u16, usize) {
     (0, longest.min(asked).min(MAX_FRAME))
 }
 
-/// Drivers on an interface of the kernel's do not ask for its MTU.
+/// The MTU of the underlying interface, which drivers on interfaces of the kernel do not query.
 fn mtu_of_interface(spec: &DpdkSpec, info: &PortInfo) -> usize {
     let interface = spec.option("iface").and_then(|name| Device::find(name).ok());
     interface.map_or(usize::from(info.mtu), |interface| interface.mtu)
 }
 
-/// Bytes of a buffer: a frame must lie in one piece.
+/// The size of a buffer: a frame must fit in one piece.
 fn room_of(driver: &str) -> u16 {
     match driver {
-        // Powers of two.
+        // The driver uses powers of two.
         "net_e1000_em" => 8192,
-        // What its ring holds, `framesz`.
+        // The size of a ring slot, `framesz`.
         "net_af_packet" => 8192,
-        // With all that DPDK keeps beside it, a page.
+        // A page, together with the room that DPDK reserves.
         "net_af_xdp" => 3712,
-        // The others count KiB: a frame of 4170 bytes does not fit 4608.
+        // The other drivers count in KiB: a frame of 4170 bytes would not fit 4608.
         _ => 5120,
     }
 }

@@ -1,4 +1,4 @@
-//! DPDK's environment, which starts once a process: how its memory is had, and where its words go.
+//! DPDK's environment (EAL), which starts once a process: its memory, and its log.
 
 use std::env;
 use std::sync::Mutex;
@@ -10,27 +10,27 @@ use super::spec::DpdkSpec;
 use super::sys;
 use crate::locked::lock;
 
-/// Further words for EAL.
+/// Variable with further arguments for EAL.
 const WORDS: &str = "SOFTNIC_DPDK_EAL";
-/// With it DPDK says on stderr what it has to say.
+/// Variable that makes DPDK log to stderr.
 const VERBOSE: &str = "SOFTNIC_DPDK_LOG";
-/// MiB without huge pages: so many may be used, and are had only when they are. A queue's buffers are 22.
+/// Memory sizes in MiB. Without huge pages they are upper bounds: a page is allocated when it is used. The buffers of a queue take 22.
 const LEAST_MEMORY: u32 = 512;
 const OF_EAL: u32 = 128;
 const HUGE_OF_EAL: u32 = 16;
 const MEMORY_OF_QUEUE: u32 = 24;
 
-/// Where buffers lie.
+/// The kind of memory for buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Memory {
-    /// Ordinary pages: virtual devices, and PCI devices behind an IOMMU.
+    /// Ordinary pages: for virtual devices, and PCI devices behind an IOMMU.
     Ordinary,
-    /// Huge pages: PCI devices that know physical addresses only.
+    /// Huge pages: for PCI devices that use physical addresses.
     Huge,
 }
 
 impl Memory {
-    /// What a device needs.
+    /// The kind of memory that a device needs.
     fn for_device(spec: &DpdkSpec) -> Memory {
         match spec.pci() {
             Some(address) if !is_behind_iommu(address) => Memory::Huge,
@@ -46,12 +46,12 @@ impl Memory {
     }
 }
 
-/// Starts DPDK for a device with so many queues, if it does not run yet.
+/// Starts DPDK for a device with this number of queues, unless DPDK runs already.
 pub(super) fn start(spec: &DpdkSpec, queues: u32) -> Result<Memory, DpdkError> {
     static STARTED: Mutex<Option<Result<Memory, String>>> = Mutex::new(None);
     static PROCESS: AtomicU32 = AtomicU32::new(0);
     let memory = Memory::for_device(spec);
-    // The child of a fork has the memory of its parent's DPDK, and none of its threads.
+    // A forked child has the memory of its parent's DPDK, but none of its threads.
     let process = PROCESS.load(Ordering::Relaxed);
     if process != 0 && process != std::process::id() {
         return Err(DpdkError::Forked(spec.to_string()));
@@ -62,7 +62,7 @@ pub(super) fn start(spec: &DpdkSpec, queues: u32) -> Result<Memory, DpdkError> {
             Err(DpdkError::Started { device: spec.to_string(), needs: memory.name() })
         }
         Some(Ok(other)) => Ok(*other),
-        // It cannot be tried twice.
+        // EAL cannot be started twice.
         Some(Err(why)) => Err(DpdkError::Start(why.clone())),
         None => {
             PROCESS.store(std::process::id(), Ordering::Relaxed);
@@ -77,7 +77,7 @@ pub(super) fn start(spec: &DpdkSpec, queues: u32) -> Result<Memory, DpdkError> {
             }
             let words = words(memory, needed);
             let verbose = env::var_os(VERBOSE).is_some();
-            // EAL pins its caller to a core, and what that starts inherits it: so it gets a thread of its own, which ends.
+            // EAL pins its caller to a core, and threads that the caller starts inherit this. So EAL starts on a thread of its own, which ends.
             let thread =
                 std::thread::Builder::new().name("softnic-dpdk".into()).spawn(move || sys::start(&words, verbose));
             let result =
@@ -88,7 +88,7 @@ pub(super) fn start(spec: &DpdkSpec, queues: u32) -> Result<Memory, DpdkError> {
     }
 }
 
-/// MiB of memory without huge pages. What a NIC behind an IOMMU may reach is locked, all of it, whether it is used or not.
+/// MiB of memory without huge pages. All memory that a NIC behind an IOMMU may access is locked, used or not.
 fn mib_of(spec: &DpdkSpec, queues: u32) -> u32 {
     let needed = OF_EAL + MEMORY_OF_QUEUE * queues;
     if spec.pci().is_some() { needed } else { needed.max(LEAST_MEMORY) }
@@ -97,7 +97,7 @@ fn mib_of(spec: &DpdkSpec, queues: u32) -> u32 {
 /// EAL's command line.
 fn words(memory: Memory, mib: u32) -> Vec<String> {
     let mut words: Vec<String> = ["softnic", "--no-telemetry", "--no-shconf"].map(Into::into).into();
-    // No device is taken that was not asked for: of the PCI bus only what is named later.
+    // EAL must not take devices that were not requested: on the PCI bus only those named later.
     words.extend(["--allow", "ffff:1f:1f.7"].map(Into::into));
     words.push(format!("--lcores=0@({})", cores()));
     match memory {

@@ -1,4 +1,4 @@
-//! What DPDK could drive on this machine: the drivers that are built in, and the NICs of the PCI bus.
+//! What DPDK could drive on this machine: the drivers in this build, and the NICs on the PCI bus.
 
 use std::fs;
 
@@ -7,32 +7,32 @@ use super::pci::{is_for_dpdk, kernel_driver};
 /// A NIC on the PCI bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PciNic {
-    /// Where it is: `0000:01:00.0`.
+    /// The PCI address: `0000:01:00.0`.
     pub address: String,
-    /// Its vendor's number, and its own.
+    /// The vendor id and the device id.
     pub id: (u16, u16),
-    /// The driver of the kernel that has it: DPDK needs vfio-pci or uio_pci_generic there.
+    /// The kernel driver that the NIC is bound to. DPDK needs vfio-pci or uio_pci_generic here.
     pub bound_to: Option<String>,
 }
 
 impl PciNic {
-    /// Whether DPDK can open it as it is.
+    /// Whether DPDK can open the NIC with its present driver.
     pub fn is_free(&self) -> bool {
         self.bound_to.as_deref().is_some_and(is_for_dpdk)
     }
 }
 
-/// Vendors whose NICs the built-in drivers are for: Intel, Red Hat (virtio), VMware and Amazon.
+/// The vendors whose NICs the drivers of this build support: Intel, Red Hat (virtio), VMware and Amazon.
 const VENDORS: [u16; 4] = [0x8086, 0x1af4, 0x15ad, 0x1d0f];
-/// The class of Ethernet controllers.
+/// The PCI class of Ethernet controllers.
 const ETHERNET: &str = "0x0200";
 
-/// The drivers that are built in.
+/// The drivers in this build.
 pub fn drivers() -> impl Iterator<Item = &'static str> {
     option_env!("SOFTNIC_DPDK_DRIVERS").unwrap_or_default().split_whitespace()
 }
 
-/// The NICs that they may be for, in the order of their addresses.
+/// The NICs of these vendors, in the order of their addresses.
 pub fn pci_nics() -> Vec<PciNic> {
     let devices = fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten();
     let nic = |entry: fs::DirEntry| {

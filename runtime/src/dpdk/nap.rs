@@ -1,4 +1,4 @@
-//! Naps, for queues that have no interrupt: a descriptor that can be read from a moment later.
+//! Short timed sleeps for queues without an interrupt: a descriptor that becomes readable after a moment.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,11 +8,11 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
-/// The first nap, and the longest: each is twice the one before while nothing comes.
+/// The first sleep, and the longest. The length doubles while no frame arrives.
 const SHORTEST: Duration = Duration::from_micros(50);
 const LONGEST: Duration = Duration::from_millis(1);
 
-/// A timer.
+/// A timer for short sleeps.
 #[derive(Debug)]
 pub(super) struct Nap {
     timer: OwnedFd,
@@ -25,7 +25,7 @@ impl Nap {
         Ok(Nap { timer, next: SHORTEST })
     }
 
-    /// The descriptor can be read from after a nap.
+    /// Arms the timer: the descriptor becomes readable after the sleep.
     pub(super) fn begin(&mut self) -> io::Result<()> {
         let it_value = Timespec { tv_sec: 0, tv_nsec: i64::from(self.next.subsec_nanos()) };
         let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -34,7 +34,7 @@ impl Nap {
         Ok(())
     }
 
-    /// A frame came: the next nap is short.
+    /// A frame arrived: makes the next sleep short.
     #[inline]
     pub(super) fn reset(&mut self) {
         self.next = SHORTEST;

@@ -1,4 +1,4 @@
-//! A device on the PCI bus before DPDK opens it: which driver of the kernel has it, and whether this process may use it.
+//! Checks of a PCI device before DPDK opens it: which kernel driver it is bound to, and whether this process may use it.
 
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
@@ -12,23 +12,23 @@ use crate::capabilities::may_lock_memory;
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 
-/// The kernel's driver of a device.
+/// The kernel driver of a device.
 pub(super) fn kernel_driver(address: &str) -> Option<String> {
     name_behind(&format!("{DEVICES}/{address}/driver"))
 }
 
-/// Whether a driver of the kernel leaves its devices to DPDK.
+/// Whether a kernel driver leaves its devices to DPDK.
 pub(super) fn is_for_dpdk(driver: &str) -> bool {
     matches!(driver, "vfio-pci" | "uio_pci_generic" | "igb_uio")
 }
 
-/// Whether an IOMMU translates for the device, so that any page of the process will do. vfio without one has groups of its own.
+/// Whether an IOMMU translates for the device, so that any page of the process can be used. vfio marks groups without an IOMMU by name.
 pub(super) fn is_behind_iommu(address: &str) -> bool {
     let kind = fs::read_to_string(format!("{DEVICES}/{address}/iommu_group/name")).unwrap_or_default();
     kernel_driver(address).as_deref() == Some("vfio-pci") && kind.trim() != "vfio-noiommu"
 }
 
-/// A device must be there, be DPDK's, be this process's to use, and not be the one by which the machine is reached.
+/// Checks that the device exists, is bound to a driver for DPDK, can be used by this process, and is not how the machine is reached.
 pub(super) fn check(address: &str, force: bool) -> Result<(), DpdkError> {
     let folder = format!("{DEVICES}/{address}");
     if fs::metadata(&folder).is_err() {
@@ -48,18 +48,18 @@ pub(super) fn check(address: &str, force: bool) -> Result<(), DpdkError> {
         });
     }
     let Some(path) = node(&folder, &driver) else { return Ok(()) };
-    // It is opened once a process, and at once given back.
+    // The file can be open only once, so this check closes it at once.
     match OpenOptions::new().read(true).write(true).open(&path) {
         Err(e) if Errno::from_io_error(&e) == Some(Errno::BUSY) => {
             Err(DpdkError::InUse { address: address.into(), path })
         }
         Err(e) if e.kind() == ErrorKind::PermissionDenied => Err(DpdkError::Access { address: address.into(), path }),
-        // What else there is DPDK says.
+        // DPDK reports all other errors.
         _ => Ok(()),
     }
 }
 
-/// So much memory is locked where an IOMMU translates: a process without privileges has a limit.
+/// Checks the limit on locked memory, which applies to unprivileged processes. Behind an IOMMU the device's memory is locked.
 pub(super) fn check_limit(device: &str, needed_mib: u32) -> Result<(), DpdkError> {
     let limit = getrlimit(Resource::Memlock).current;
     match limit {
@@ -70,7 +70,7 @@ pub(super) fn check_limit(device: &str, needed_mib: u32) -> Result<(), DpdkError
     }
 }
 
-/// What is locked must be there, or the kernel kills the process without a word.
+/// Checks that the memory to be locked is available. Otherwise the kernel would kill the process without a message.
 pub(super) fn check_available(device: &str, needed_mib: u32, queues: u32) -> Result<(), DpdkError> {
     match fs::read_to_string("/proc/meminfo").ok().and_then(|meminfo| available_mib(&meminfo)) {
         Some(available_mib) if available_mib < u64::from(needed_mib) => {
@@ -85,7 +85,7 @@ fn available_mib(meminfo: &str) -> Option<u64> {
     Some(kib.trim().strip_suffix(" kB")?.parse::<u64>().ok()? >> 10)
 }
 
-/// So many huge pages must be free where none does.
+/// Checks that enough huge pages are free, for a device without an IOMMU.
 pub(super) fn check_huge_pages(device: &str, needed_mib: u32) -> Result<(), DpdkError> {
     const PAGES: &str = "/sys/kernel/mm/hugepages";
     let of_size = |name: String| {
@@ -100,7 +100,7 @@ pub(super) fn check_huge_pages(device: &str, needed_mib: u32) -> Result<(), Dpdk
     }
 }
 
-/// The file by which a process has the device.
+/// The file through which a process uses the device.
 fn node(folder: &str, driver: &str) -> Option<PathBuf> {
     match driver {
         "vfio-pci" => Some(Path::new("/dev/vfio").join(name_behind(&format!("{folder}/iommu_group"))?)),
@@ -108,7 +108,7 @@ fn node(folder: &str, driver: &str) -> Option<PathBuf> {
     }
 }
 
-/// What gives a device to DPDK. Without an IOMMU the kernel's vfio-pci takes none.
+/// The command that binds a device to a driver for DPDK. Without an IOMMU, vfio-pci of the kernel accepts no device.
 fn bind_command(address: &str, bound_to: Option<&str>) -> String {
     let driver = if names_in("/sys/class/iommu").next().is_some() { "vfio-pci" } else { "uio_pci_generic" };
     let unbind = bound_to.map(|other| format!("echo {address} > /sys/bus/pci/drivers/{other}/unbind; "));
@@ -124,7 +124,7 @@ fn has_default_route(interface: &str) -> bool {
     is_default_in_v4(&v4, interface) || is_default_in_v6(&v6, interface)
 }
 
-/// Interface, destination, …
+/// The columns are interface, destination, and others.
 fn is_default_in_v4(routes: &str, interface: &str) -> bool {
     routes.lines().skip(1).any(|line| {
         let mut words = line.split_whitespace();
@@ -132,7 +132,7 @@ fn is_default_in_v4(routes: &str, interface: &str) -> bool {
     })
 }
 
-/// Destination, its length, …, flags, interface; the flag 0x200 is of routes that refuse.
+/// The columns are destination, prefix length, others, flags, interface. The flag 0x200 marks reject routes.
 fn is_default_in_v6(routes: &str, interface: &str) -> bool {
     routes.lines().any(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -146,7 +146,7 @@ fn names_in(folder: &str) -> impl Iterator<Item = String> + use<> {
     entries.filter_map(|entry| entry.file_name().into_string().ok())
 }
 
-/// The last name of what a link stands for.
+/// The file name of a link's target.
 fn name_behind(link: &str) -> Option<String> {
     fs::read_link(link).ok()?.file_name()?.to_str().map(Into::into)
 }

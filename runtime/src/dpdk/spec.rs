@@ -1,4 +1,4 @@
-//! The name of a device of DPDK's: its own words, and ours among them.
+//! The name of a DPDK device: DPDK's device arguments, mixed with options of softnic.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,28 +7,28 @@ use std::str::FromStr;
 use super::error::DpdkError;
 use crate::neighbours::Links;
 
-/// A device of DPDK's, and the port that softnic has on it.
+/// A DPDK device, and the port that softnic opens on it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DpdkSpec {
-    /// What DPDK is told: a PCI address, or a driver and its options.
+    /// The device arguments for DPDK: a PCI address or a driver, with its options.
     pub devargs: String,
-    /// Our addresses there, with the lengths of their prefixes.
+    /// The port's addresses, with their prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// Routers for who is on none of the links.
+    /// The routers for addresses on none of the port's subnets.
     pub gateways: Vec<IpAddr>,
-    /// The VLAN that all frames are in.
+    /// The VLAN of all frames.
     pub vlan: Option<u16>,
-    /// The longest IP packet.
+    /// The length limit of IP packets.
     pub mtu: Option<u16>,
-    /// Queues, an engine each.
+    /// The number of queues. Each queue has an engine.
     pub queues: Option<u32>,
-    /// The tap by which the kernel has all that is no RoCE, in place of the port's own stack.
+    /// The name of the tap through which the kernel gets all frames that are not RoCE, in place of the port's own stack.
     pub tap: Option<String>,
-    /// Also if the machine is reached by it.
+    /// Proceed even if this machine is reached through the device.
     pub force: bool,
 }
 
-/// Why a device of DPDK's was not understood.
+/// Why the name of a DPDK device was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DpdkSpecError {
     /// No device is named.
@@ -36,52 +36,52 @@ pub enum DpdkSpecError {
         "which device? Write dpdk:0000:01:00.0,ip=10.0.0.1/24 or dpdk:net_memif0,role=server,socket=PATH,ip=10.0.0.1/24"
     )]
     NoDevice,
-    /// It begins with an option.
+    /// An option comes before the device.
     #[error("`{0}` comes before the device: write dpdk:DEVICE,{0}")]
     OptionFirst(String),
-    /// A value of our own options.
+    /// An option of softnic has an invalid value.
     #[error("`{word}`: {needs}")]
     Value {
-        /// The option.
+        /// The option, as written.
         word: String,
-        /// What it must be.
+        /// The requirement.
         needs: &'static str,
     },
-    /// An option twice that makes sense once.
+    /// An option that may be given once is given twice.
     #[error("`{0}` is there twice")]
     Twice(String),
-    /// An address without the length of its prefix.
+    /// An address has no prefix length.
     #[error("`{0}` does not say which addresses are on the link: write {0}/24, or another length")]
     NoLength(String),
-    /// Where there is a tap the kernel has the routes.
+    /// A gateway is given beside a tap. With a tap, the kernel has the routes.
     #[error(
         "`gw={gateway}` is not for a tap, where the kernel has the routes: `ip route add … via {gateway} dev {name}`"
     )]
     GatewayBesideTap {
-        /// The tap.
+        /// The name of the tap.
         name: String,
-        /// The router.
+        /// The address of the gateway.
         gateway: IpAddr,
     },
 }
 
 impl DpdkSpec {
-    /// Our addresses there.
+    /// The port's addresses.
     pub fn own_addresses(&self) -> Vec<IpAddr> {
         self.addresses.iter().map(|&(address, _)| address).collect()
     }
 
-    /// What is on its link, and who reaches the rest.
+    /// The port's subnets and gateways.
     pub fn links(&self) -> Links {
         Links { addresses: self.addresses.clone(), gateways: self.gateways.clone() }
     }
 
-    /// The same without a tap, for frames without a NIC: nobody moves the kernel's meanwhile.
+    /// A copy without the tap, for use of the device without a NIC: no engine would move the kernel's frames.
     pub(crate) fn without_tap(&self) -> DpdkSpec {
         DpdkSpec { tap: None, ..self.clone() }
     }
 
-    /// Whether it can be opened, as far as can be told without doing so.
+    /// Checks whether the device can be opened, as far as possible without opening it.
     ///
     /// # Errors
     /// When softnic was built without DPDK, or the device has no address.
@@ -93,7 +93,7 @@ impl DpdkSpec {
         }
     }
 
-    /// Whether the device is on the PCI bus; where.
+    /// The PCI address, if the device is on the PCI bus.
     pub fn pci(&self) -> Option<&str> {
         let name = self.devargs.split(',').next()?;
         name.chars().next().filter(char::is_ascii_hexdigit)?;
@@ -106,7 +106,7 @@ impl DpdkSpec {
         self.pci().is_none().then(|| name.trim_end_matches(|c: char| c.is_ascii_digit()))
     }
 
-    /// The value of one of DPDK's own options.
+    /// The value of an option in the device arguments.
     pub fn option(&self, key: &str) -> Option<&str> {
         self.devargs.split(',').skip(1).find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
     }
@@ -114,20 +114,20 @@ impl DpdkSpec {
 
 #[cfg(feature = "dpdk")]
 impl DpdkSpec {
-    /// Whether it is a memif, which does what its peer does at any time.
+    /// Whether the device is a memif, whose driver handles its peer in the background at any time.
     pub(crate) fn is_memif(&self) -> bool {
         self.virtual_driver() == Some("net_memif")
     }
 
-    /// The socket of a memif, of a server or of a client, where it is a file.
+    /// The path of a memif's socket, if the memif has this role and the socket is a file.
     pub(crate) fn memif_socket(&self, server: bool) -> Option<&str> {
-        // A memif that is not told otherwise connects, by a socket of this name.
+        // The driver's defaults: the role is client, and the socket has this name.
         let role = self.option("role").unwrap_or("client");
         let is_server = matches!(role, "server" | "master");
         (self.is_memif() && is_server == server).then(|| self.option("socket").unwrap_or("/run/memif.sock"))
     }
 
-    /// The socket that it listens at, where it does.
+    /// The path of the socket at which the device listens, if it does.
     pub(crate) fn listens_at(&self) -> Option<&str> {
         let is_vhost = self.virtual_driver() == Some("net_vhost") && self.option("client").is_none_or(|c| c == "0");
         self.memif_socket(true).or_else(|| self.option("iface").filter(|_| is_vhost))
@@ -137,7 +137,7 @@ impl DpdkSpec {
 impl FromStr for DpdkSpec {
     type Err = DpdkSpecError;
 
-    /// What stands behind `dpdk:`.
+    /// Parses the text behind `dpdk:`.
     fn from_str(s: &str) -> Result<DpdkSpec, DpdkSpecError> {
         let mut spec = DpdkSpec::default();
         let mut theirs = Vec::new();
@@ -162,7 +162,7 @@ impl FromStr for DpdkSpec {
 }
 
 impl DpdkSpec {
-    /// Takes an option of ours; whether it is one.
+    /// Takes an option of softnic. Returns whether the word is one.
     fn take(&mut self, word: &str) -> Result<bool, DpdkSpecError> {
         let wrong = |needs| DpdkSpecError::Value { word: word.into(), needs };
         let once = |is_there: bool| if is_there { Err(DpdkSpecError::Twice(word.into())) } else { Ok(()) };
@@ -208,7 +208,7 @@ impl DpdkSpec {
     }
 }
 
-/// Whether the kernel would take a name for an interface, and for this one alone.
+/// Whether the kernel accepts a name for an interface, as a literal name and not as a pattern.
 fn is_interface_name(name: &str) -> bool {
     let fits = (1..libc::IFNAMSIZ).contains(&name.len()) && !matches!(name, "." | "..");
     fits && !name.contains(|c: char| matches!(c, '/' | ':' | '%') || c.is_whitespace() || c.is_control())

@@ -1,4 +1,4 @@
-//! The shim over DPDK: its functions as C has them, and the safe face that the rest of the backend uses.
+//! Bindings of the C shim over DPDK: its functions as C declares them, and the safe interface that the rest of the backend uses.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -8,10 +8,10 @@ use std::ptr::NonNull;
 
 use rustix::fs::{Mode, OFlags};
 
-/// Frames that are taken or given at a time, at most; the shim has arrays of so many.
+/// The largest number of frames per call. The shim has arrays of this size.
 pub(super) const BURST: usize = 64;
 
-/// A frame in a buffer of DPDK's.
+/// A frame in a DPDK buffer.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Frame {
@@ -21,25 +21,25 @@ pub(super) struct Frame {
     room: u32,
 }
 
-// SAFETY: a frame belongs to whoever has it, and DPDK's buffers may be freed and sent by any thread.
+// SAFETY: a frame has one owner, and DPDK's buffers may be freed and sent by any thread.
 unsafe impl Send for Frame {}
 
 impl Frame {
-    /// A frame that came in.
+    /// The bytes of a received frame.
     #[inline]
     pub(super) fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the driver wrote `len` bytes there, and the buffer is ours alone until it is freed.
+        // SAFETY: the driver wrote `len` bytes there, and this frame is the only owner of the buffer until it is freed.
         unsafe { std::slice::from_raw_parts_mut(self.data, self.len as usize) }
     }
 
-    /// Where a frame is written that is to leave.
+    /// Where to write a frame that is to be sent.
     #[inline]
     pub(super) fn room(&mut self) -> &mut [u8] {
-        // SAFETY: the buffer has `room` bytes behind `data`, is ours alone, and its pool's memory was written when it was mapped.
+        // SAFETY: the buffer has `room` bytes behind `data`, this frame is its only owner, and its pool's memory was written when it was mapped.
         unsafe { std::slice::from_raw_parts_mut(self.data, self.room as usize) }
     }
 
-    /// So many bytes of it are written.
+    /// Sets the number of bytes written.
     #[inline]
     pub(super) fn set_len(&mut self, len: usize) {
         debug_assert!(len <= self.room as usize);
@@ -47,7 +47,7 @@ impl Frame {
     }
 }
 
-/// What a port says of itself.
+/// Properties of a port.
 #[repr(C)]
 #[derive(Debug, Clone)]
 pub(super) struct PortInfo {
@@ -56,7 +56,7 @@ pub(super) struct PortInfo {
     pub(super) max_queues: u16,
     pub(super) mtu: u16,
     pub(super) max_mtu: u16,
-    /// Of the line, in Mbit/s; 0 where nobody knows.
+    /// Link speed in Mbit/s; 0 if it is unknown.
     pub(super) speed: u32,
     is_pci: u8,
 }
@@ -72,14 +72,14 @@ impl PortInfo {
     }
 }
 
-/// How a port is opened.
+/// How to open a port.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PortSetup {
     pub(super) queues: u16,
     pub(super) rx_slots: u16,
     pub(super) tx_slots: u16,
-    /// 0: as it is.
+    /// 0: keep the present MTU.
     pub(super) mtu: u16,
     pub(super) interrupts: u8,
 }
@@ -117,7 +117,7 @@ unsafe extern "C" {
     fn softnic_dpdk_groups(port: u16, macs: *mut [u8; 6], count: u32) -> c_int;
 }
 
-/// The result of a call, with what DPDK logged about it.
+/// Converts the result of a call; the error includes the messages that DPDK logged.
 fn check(result: c_int) -> io::Result<()> {
     match result {
         0.. => Ok(()),
@@ -127,7 +127,7 @@ fn check(result: c_int) -> io::Result<()> {
 
 fn failed(error: c_int) -> io::Error {
     let mut text = [0 as c_char; 256];
-    // SAFETY: the shim writes at most so many bytes, and a zero behind them.
+    // SAFETY: the shim writes at most `text.len()` bytes, including a terminating zero.
     let said = unsafe {
         softnic_dpdk_said(text.as_mut_ptr(), text.len());
         CStr::from_ptr(text.as_ptr())
@@ -139,7 +139,7 @@ fn failed(error: c_int) -> io::Error {
     }
 }
 
-/// Starts DPDK, once a process. Its words must live as long as the process: they are leaked.
+/// Starts DPDK, once a process. The arguments must live as long as the process: they are leaked.
 pub(super) fn start(words: &[String], verbose: bool) -> io::Result<()> {
     let mut argv = Vec::new();
     for word in words {
@@ -148,16 +148,16 @@ pub(super) fn start(words: &[String], verbose: bool) -> io::Result<()> {
     let count = argv.len() as c_int;
     argv.push(std::ptr::null_mut());
     let argv = argv.leak();
-    // SAFETY: as many strings as said, which nobody frees, and the array is leaked as well.
+    // SAFETY: the array has `count` strings, which are never freed, and the array is leaked as well.
     check(unsafe { softnic_dpdk_start(count, argv.as_mut_ptr(), c_int::from(verbose)) })
 }
 
-/// A thread that is known to DPDK: its buffers come from a cache of its own. It is forgotten when the thread ends.
+/// A thread that is registered with DPDK: its buffers come from a cache of its own. The thread is unregistered when it ends.
 struct Entered(bool);
 
 impl Entered {
     fn new() -> Entered {
-        // SAFETY: concerns the calling thread alone. There are places for 128 threads: one that has none is slower.
+        // SAFETY: affects the calling thread alone. There are 128 places: a thread without one is slower.
         Entered(unsafe { softnic_dpdk_enter_thread() } != 0)
     }
 }
@@ -165,27 +165,27 @@ impl Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         if self.0 {
-            // SAFETY: the thread was entered, and ends.
+            // SAFETY: the thread is registered, and it is ending.
             unsafe { softnic_dpdk_leave_thread() };
         }
     }
 }
 
-/// The calling thread polls.
+/// Registers the calling thread, which is going to poll.
 #[inline]
 pub(super) fn enter_thread() {
     thread_local! {
         static ENTERED: Entered = Entered::new();
     }
-    // A thread that is about to end has left already.
+    // A thread that is ending has been unregistered already.
     let _ = ENTERED.try_with(|_| ());
 }
 
-/// Buffers of one queue.
+/// The buffers of one queue.
 #[derive(Debug)]
 pub(super) struct Pool(NonNull<c_void>);
 
-// SAFETY: DPDK's pools are made for many threads.
+// SAFETY: DPDK's pools may be used by several threads.
 unsafe impl Send for Pool {}
 // SAFETY: as above.
 unsafe impl Sync for Pool {}
@@ -193,18 +193,18 @@ unsafe impl Sync for Pool {}
 impl Pool {
     pub(super) fn new(name: &str, count: u32, room: u16) -> io::Result<Pool> {
         let name = CString::new(name)?;
-        // SAFETY: the name is read during the call.
+        // SAFETY: the name is only read during the call.
         let pool = unsafe { softnic_dpdk_pool(name.as_ptr(), count, room) };
         NonNull::new(pool).map(Pool).ok_or_else(|| failed(-libc::ENOMEM))
     }
 
-    /// Fills `frames` with `count` empty ones; false where there are not so many.
+    /// Appends `count` empty frames to `frames`; false if the pool has fewer.
     #[inline]
     pub(super) fn take(&self, frames: &mut Vec<Frame>, count: usize) -> bool {
         let count = count.min(BURST);
         let start = frames.len();
         frames.reserve(count);
-        // SAFETY: there is room for so many behind the last; the shim writes all of them or none.
+        // SAFETY: `frames` has room for `count` more; the shim writes all of them or none.
         unsafe {
             let taken = softnic_dpdk_take(self.0.as_ptr(), frames.as_mut_ptr().add(start), count as u16) != 0;
             if taken {
@@ -217,38 +217,38 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // SAFETY: whoever had buffers of it has given them back: the port is closed before its pools go.
+        // SAFETY: all buffers of the pool have been returned: the port is closed before its pools are dropped.
         unsafe { softnic_dpdk_free_pool(self.0.as_ptr()) };
     }
 }
 
-/// Gives buffers back.
+/// Returns buffers to their pools.
 #[inline]
 pub(super) fn free(frames: &mut Vec<Frame>) {
     for some in frames.chunks_mut(BURST) {
-        // SAFETY: they are ours, and forgotten below.
+        // SAFETY: this vector owns the frames, and they are forgotten below.
         unsafe { softnic_dpdk_free(some.as_mut_ptr(), some.len() as u16) };
     }
     frames.clear();
 }
 
-/// A port of DPDK's, attached. Its methods may be called by any thread; a queue is one thread's at a time.
+/// An attached DPDK port. Any thread may call its methods; a queue is used by one thread at a time.
 #[derive(Debug)]
 pub(super) struct Port(u16);
 
 impl Port {
-    /// Finds the device and gives it to its driver.
+    /// Finds the device and attaches its driver.
     pub(super) fn attach(devargs: &str) -> io::Result<Port> {
         let devargs = CString::new(devargs)?;
         let mut port = 0;
-        // SAFETY: the text is read during the call, and the number written.
+        // SAFETY: the text is only read during the call, and the number is written.
         check(unsafe { softnic_dpdk_attach(devargs.as_ptr(), &mut port) })?;
         Ok(Port(port))
     }
 
     pub(super) fn info(&self) -> io::Result<PortInfo> {
         let mut info = std::mem::MaybeUninit::zeroed();
-        // SAFETY: all bytes zero are a valid structure, and the shim fills it.
+        // SAFETY: all-zero bytes are a valid structure, and the shim fills it.
         unsafe {
             check(softnic_dpdk_info(self.0, info.as_mut_ptr()))?;
             Ok(info.assume_init())
@@ -256,19 +256,19 @@ impl Port {
     }
 
     pub(super) fn is_up(&self) -> bool {
-        // SAFETY: reads the state of a port that is attached as long as we live.
+        // SAFETY: reads the state of a port that stays attached as long as this value lives.
         unsafe { softnic_dpdk_is_up(self.0) != 0 }
     }
 
-    /// Opens its queues, a pool for each.
+    /// Opens the port's queues, with one pool each.
     pub(super) fn open(&self, setup: &PortSetup, pools: &[Pool]) -> io::Result<()> {
         assert_eq!(pools.len(), usize::from(setup.queues));
         let mut pools: Vec<*mut c_void> = pools.iter().map(|pool| pool.0.as_ptr()).collect();
-        // SAFETY: as many pools as queues, which outlive the port: see `Drop` of the device.
+        // SAFETY: there are as many pools as queues, and they outlive the port: see `Drop` of the device.
         check(unsafe { softnic_dpdk_open(self.0, setup, pools.as_mut_ptr()) })
     }
 
-    /// Appends the frames that came in. `counted` counts those that were copied together, and those that were too long for that.
+    /// Appends received frames. `counted` counts the frames that were joined by copying, and those that were too long for that.
     #[inline]
     pub(super) fn receive(
         &self,
@@ -282,7 +282,7 @@ impl Port {
         let start = frames.len();
         frames.reserve(limit);
         let [copied, lost] = counted;
-        // SAFETY: there is room for `limit` frames behind the last, and the shim says how many it wrote.
+        // SAFETY: there is room for `limit` frames behind the last, and the shim returns how many it wrote.
         unsafe {
             let out = frames.as_mut_ptr().add(start);
             let count = softnic_dpdk_receive(self.0, queue, pool.0.as_ptr(), out, limit as u16, copied, lost);
@@ -290,33 +290,33 @@ impl Port {
         }
     }
 
-    /// Sends the first frames, as many as the driver takes; says how many. These are the driver's now, and must be forgotten.
+    /// Sends the first frames, as many as the driver accepts. Returns their number. They belong to the driver now, and are forgotten here.
     #[inline]
     pub(super) fn send(&self, queue: u16, frames: &mut Vec<Frame>) -> usize {
         let count = frames.len().min(BURST);
-        // SAFETY: the frames are ours, and those that the driver took are forgotten here.
+        // SAFETY: this vector owns the frames, and those that the driver took are forgotten here.
         let sent = unsafe { softnic_dpdk_send(self.0, queue, frames.as_ptr(), count as u16) };
         frames.drain(..usize::from(sent));
         usize::from(sent)
     }
 
-    /// The descriptor of a queue's interrupt, where there is one. It stays the driver's.
+    /// The descriptor of a queue's interrupt, if it has one. The driver keeps the descriptor.
     pub(super) fn interrupt_fd(&self, queue: u16) -> Option<RawFd> {
         // SAFETY: reads the state of an attached port.
         let fd = unsafe { softnic_dpdk_interrupt_fd(self.0, queue) };
         (fd >= 0).then_some(fd)
     }
 
-    /// Lets the queue's interrupt come; `false` where a frame is there already.
+    /// Arms the queue's interrupt; `false` if a frame is there already.
     pub(super) fn arm(&self, queue: u16) -> io::Result<bool> {
-        // SAFETY: concerns the state of an attached port's queue.
+        // SAFETY: affects the state of an attached port's queue.
         let armed = unsafe { softnic_dpdk_arm(self.0, queue) };
         check(armed).map(|()| armed == 0)
     }
 
-    /// The queue's interrupt comes no more.
+    /// Disarms the queue's interrupt.
     pub(super) fn disarm(&self, queue: u16) {
-        // SAFETY: as above.
+        // SAFETY: affects the state of an attached port's queue.
         unsafe { softnic_dpdk_disarm(self.0, queue) };
     }
 
@@ -325,50 +325,50 @@ impl Port {
         unsafe { softnic_dpdk_lost(self.0) }
     }
 
-    /// Frames to all groups come in.
+    /// Makes the port receive frames to all groups.
     pub(super) fn take_all_multicast(&self) -> io::Result<()> {
         // SAFETY: sets the state of an attached port.
         check(unsafe { softnic_dpdk_all_groups(self.0) })
     }
 
-    /// Frames to these groups come in; to others, too, where it fails.
+    /// Makes the port receive frames to these groups; on failure, to all groups.
     pub(super) fn take_groups(&self, macs: &mut [[u8; 6]]) -> io::Result<()> {
-        // SAFETY: as many addresses as said, six bytes each, which DPDK copies.
+        // SAFETY: the array has `macs.len()` addresses of six bytes each, which DPDK copies.
         check(unsafe { softnic_dpdk_groups(self.0, macs.as_mut_ptr(), macs.len() as u32) })
     }
 
-    /// Stops it and starts it again. Until that went well nothing comes in and nothing leaves.
+    /// Stops and starts the port. Until that succeeds no frames are received or sent.
     pub(super) fn restart(&self) -> io::Result<()> {
-        // SAFETY: the shim waits for whoever polls, and lets nobody poll meanwhile.
+        // SAFETY: the shim waits for threads that poll, and lets none poll meanwhile.
         check(unsafe { softnic_dpdk_restart(self.0) })
     }
 
-    /// Stops it and gives the device back; by DPDK's own thread where the driver does things there at any time.
+    /// Stops the port and releases the device; on DPDK's own thread if the driver does work there at any time.
     pub(super) fn close(&self, by_interrupt_thread: bool) -> io::Result<()> {
-        // SAFETY: its queues are gone: whoever has one keeps the device.
+        // SAFETY: the queues of the port are gone: each queue keeps the device alive.
         check(unsafe { softnic_dpdk_close(self.0, c_int::from(by_interrupt_thread)) })
     }
 }
 
-/// Attaches to the tap of this name, which is made where there is none and goes with its last descriptor. Reading and writing never wait.
+/// Attaches to the tap of this name. The kernel creates it if necessary, and removes it with its last descriptor. Reads and writes do not block.
 pub(super) fn attach_tap(name: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty())?;
-    // SAFETY: all bytes zero are a valid structure: numbers, and a name that is empty.
+    // SAFETY: all-zero bytes are a valid structure of numbers and an empty name.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The last byte stays a zero: a name that is too long is refused when the device's name is read.
+    // The last byte stays zero: a name that is too long is rejected when the device's name is parsed.
     for (to, &from) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(name.as_bytes()) {
         *to = from as c_char;
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as i16;
-    // SAFETY: a descriptor of ours, and a structure of the kind that the request is for, which lives during the call.
+    // SAFETY: the descriptor is owned here, and the structure is of the kind that the request expects and lives during the call.
     match unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } {
         0 => Ok(fd),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// A tap has a signal, or has none.
+/// Sets whether a tap has a carrier.
 pub(super) fn set_tap_carrier(tap: impl AsFd, up: bool) -> io::Result<()> {
     let up = c_int::from(up);
     // SAFETY: the kernel reads one number, which lives during the call.

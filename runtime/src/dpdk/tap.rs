@@ -1,4 +1,4 @@
-//! A tap: an interface of the kernel's whose frames this process carries, with the addresses of a port.
+//! A tap: an interface of the kernel whose frames this process carries, with the addresses of a port.
 
 use std::io;
 use std::net::IpAddr;
@@ -16,15 +16,15 @@ use crate::host_network::rtnetlink::link::{IFF_UP, IFLA_ADDRESS, IFLA_MTU, of_li
 use crate::host_network::rtnetlink::{NLM_F_CREATE, NLM_F_REPLACE, RTM_NEWADDR, RTM_SETLINK, Request};
 use crate::host_network::{HostNetwork, Interface};
 
-/// A tap. It goes with this value, and with the process; one that somebody made to stay (`ip tuntap add`) stays.
+/// A tap. The kernel removes it with this value or the process, unless it was made persistent (`ip tuntap add`).
 #[derive(Debug)]
 pub(crate) struct Tap {
     fd: OwnedFd,
 }
 
 impl Tap {
-    /// The tap of this name, made where there is none, with these addresses and up. What it has already is left alone: whoever prepared all
-    /// of it need not be privileged here.
+    /// Opens the tap of this name, creating it if it does not exist, and sets its addresses and brings it up. Settings that are right already
+    /// are not touched, so a process without privileges can use a fully prepared tap.
     pub(crate) fn open(name: &str, mac: MacAddr, mtu: u32, addresses: &[(IpAddr, u8)]) -> Result<Tap, DpdkError> {
         let fd = sys::attach_tap(name).map_err(|error| refusal(name, error))?;
         let failed = |what| move |error: Errno| told(name, what, error);
@@ -52,7 +52,7 @@ impl Tap {
         Ok(Tap { fd })
     }
 
-    /// The next frame that the kernel sent; how long it is.
+    /// Reads the next frame that the kernel sent. Returns its length.
     pub(super) fn read(&self, room: &mut [u8]) -> Result<usize, Errno> {
         rustix::io::read(&self.fd, room)
     }
@@ -62,7 +62,7 @@ impl Tap {
         rustix::io::write(&self.fd, frame).map(drop)
     }
 
-    /// It has a signal, or has none.
+    /// Sets whether the interface has a carrier.
     pub(super) fn set_carrier(&self, up: bool) -> io::Result<()> {
         sys::set_tap_carrier(&self.fd, up)
     }
@@ -78,7 +78,7 @@ impl AsFd for Tap {
     }
 }
 
-/// Why there is no such tap.
+/// The error for a tap that could not be attached.
 fn refusal(name: &str, error: io::Error) -> DpdkError {
     match Errno::from_io_error(&error) {
         Some(Errno::NOENT | Errno::NODEV | Errno::NXIO) => DpdkError::NoTaps(name.into()),

@@ -1,7 +1,8 @@
-//! Queues whose frames that are no RoCE are the kernel's: they go to a tap and come from there.
+//! Queues that share the device with the kernel: frames that are not RoCE go to a tap, and the kernel's frames come from there.
 //!
-//! A thread has the tap, with a bounded ring from each queue and one to the first. So a queue that is polled makes no system call for the tap,
-//! but where that thread sleeps and is woken: it looks at one ring in memory. What the kernel sends waits in the tap while its ring is full.
+//! A thread owns the tap. A bounded ring leads from each queue to the thread, and one from the thread to the first queue. So a polled queue makes
+//! no system call for the tap, except to wake the thread: it checks one ring in memory. While its ring is full, the kernel's frames wait in the
+//! tap.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -21,33 +22,33 @@ use crate::memory_wire::{Incoming, Outgoing, direction};
 use crate::stack::vlan;
 use crate::wake::Wake;
 
-/// Frames that may be under way from a queue to the tap, and from the tap to the first queue.
+/// Capacity, in frames, of each ring between a queue and the tap's thread.
 const UNDER_WAY: usize = 256;
-/// Frames of the kernel's that leave before the NIC has its turn, and frames that the thread moves before it looks the other way.
+/// Number of the kernel's frames sent before the NIC's turn, and of frames that the thread moves in one direction before the other.
 const TURN: usize = 16;
-/// Bytes that a frame of the kernel's may have: an MTU that somebody raised.
+/// The longest frame that the tap may deliver, in case its MTU was raised.
 const LONGEST: usize = 1 << 16;
-/// How often the line is asked, and how soon to look for room in a ring that was full.
+/// How often to check the link, and how soon to retry when a ring was full.
 const LOOK: Duration = Duration::from_millis(50);
 const NO_ROOM: Duration = Duration::from_micros(500);
 
-/// A queue beside a tap.
+/// A queue that shares the device with a tap.
 pub(crate) struct Tapped {
-    /// Of the first queue. It goes before the queue: its thread asks the device how the line is.
+    /// Only for the first queue. Dropped before the queue, because its thread queries the link of the device.
     kernel: Option<Kernel>,
     inner: Io,
     vlan: Option<u16>,
     to_tap: Outgoing,
-    /// Wakes the thread that has the tap.
+    /// Wakes the thread that owns the tap.
     wake: Arc<Wake>,
     lost: u64,
 }
 
-/// What the first queue has of the kernel.
+/// The first queue's end of the connection to the tap.
 struct Kernel {
     _thread: Background,
     frames: Incoming,
-    /// Wakes whoever sleeps on the queue.
+    /// Wakes the thread that sleeps on the queue.
     wake: Arc<Wake>,
     /// The queue's descriptors and that of the wake.
     shown: Vec<OwnedFd>,
@@ -56,7 +57,7 @@ struct Kernel {
 }
 
 impl Tapped {
-    /// Joins the queues of a device with a tap. In a VLAN the kernel's frames have its tag on the wire, and none in the tap.
+    /// Connects the queues of a device with a tap. In a VLAN, frames of the kernel are tagged on the wire and untagged in the tap.
     pub(crate) fn among(ios: Vec<Io>, tap: Tap, line: Box<dyn Line>, vlan: Option<u16>) -> io::Result<Vec<Io>> {
         let (to_first, frames) = direction(UNDER_WAY);
         let [of_thread, of_queue] = [Wake::new()?, Wake::new()?].map(Arc::new);
@@ -92,7 +93,7 @@ impl Tapped {
         Ok(ios.into_iter().zip(outgoing).map(tapped).collect())
     }
 
-    /// Sends some of what the kernel has to send.
+    /// Sends some of the kernel's frames.
     #[inline]
     fn send_of_kernel(&mut self) -> io::Result<()> {
         if self.kernel.as_mut().is_none_or(|kernel| kernel.frames.is_empty()) {
@@ -116,7 +117,7 @@ impl Tapped {
                 if written {
                     return true;
                 }
-                // Longer than the device's frames.
+                // The frame is longer than the device supports.
                 *lost += 1;
             }
         };
@@ -212,7 +213,7 @@ impl PacketIo for Tapped {
     }
 }
 
-/// The line, of which the tap tells the kernel.
+/// Copies the state of the device's link to the tap's carrier.
 struct Carrier {
     line: Box<dyn Line>,
     up: bool,
@@ -224,13 +225,13 @@ impl Carrier {
         Carrier { line, up: true, next: Instant::now() }
     }
 
-    /// Asks the line, where that is due.
+    /// Queries the link, if that is due.
     fn look(&mut self, tap: &Tap) {
         if Instant::now() < self.next {
             return;
         }
         let up = self.line.look();
-        // One that is gone has none; a kernel that is too old for it shows a line that is always up.
+        // A removed interface has no carrier, and an old kernel cannot change it: then the carrier always appears up.
         if up != self.up && tap.set_carrier(up).is_ok() {
             self.up = up;
         }
@@ -238,7 +239,7 @@ impl Carrier {
     }
 }
 
-/// What the thread has that carries frames between queues and tap.
+/// State of the thread that carries frames between the queues and the tap.
 struct Carrying {
     tap: Tap,
     carrier: Carrier,
@@ -252,7 +253,7 @@ struct Carrying {
 impl Carrying {
     fn run(mut self, stop: &Stop) {
         let mut room = vec![0; LONGEST].into_boxed_slice();
-        // A frame of the kernel's for which there was no room yet; and whether there will be more.
+        // The length of a frame in `room` that found no space in the ring; and whether the interface was deleted.
         let (mut held, mut gone) = (None, false);
         while !stop.is_told() {
             self.carrier.look(&self.tap);
@@ -273,12 +274,12 @@ impl Carrying {
         }
     }
 
-    /// Hands the kernel frames that came in; whether there were any.
+    /// Hands received frames to the kernel. Returns whether there were any.
     fn deliver(&mut self) -> bool {
         let mut any = false;
         for queue in &mut self.from_queues {
             any |= queue.take(TURN, &mut |frame| {
-                // An interface that is down takes none.
+                // An interface that is down accepts no frames.
                 if self.tap.write(frame).is_err() {
                     self.lost.fetch_add(1, Ordering::Relaxed);
                 }
@@ -287,7 +288,7 @@ impl Carrying {
         any
     }
 
-    /// Takes frames that the kernel sends, as long as there is room for them; whether there were any.
+    /// Takes frames from the kernel while there is room for them. Returns whether there were any.
     fn fetch(&mut self, room: &mut [u8], held: &mut Option<usize>, gone: &mut bool) -> bool {
         let mut any = false;
         for _ in 0..TURN {
@@ -296,7 +297,7 @@ impl Carrying {
                 None => match self.tap.read(room) {
                     Ok(len) => len,
                     Err(Errno::AGAIN | Errno::INTR) => break,
-                    // The interface was deleted, which whoever follows it hears, too.
+                    // The interface was deleted. The watcher of the interface is notified as well.
                     Err(_) => {
                         *gone = true;
                         break;

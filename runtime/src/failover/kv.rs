@@ -1,62 +1,62 @@
-//! Where entries about backups are kept, as a person writes it: `peer`, or the address of a redis server.
+//! Where entries about backups are kept, as a user writes it: `peer`, or the address of a redis server.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Keys begin with this and a colon, unless another prefix is given.
+/// The prefix of all keys, without the colon behind it, unless the user gives another one.
 const DEFAULT_PREFIX: &str = "softnic";
 
-/// The store of failover: where the two ends of a connection find each other's backups.
+/// The discovery method of failover: where the two ends of a connection find each other's backups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Kv {
-    /// The peer itself is asked.
+    /// By MADs to the peer.
     #[default]
     Peer,
-    /// A redis server that both ends reach.
+    /// By a redis server that both ends can reach.
     Redis(RedisUrl),
 }
 
-/// A redis server, and how to log in.
+/// The address of a redis server, and the login.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisUrl {
-    /// A name or an address; one of IPv6 without its brackets.
+    /// A name or an address; an IPv6 address without its brackets.
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// User and password. The user may be empty: then it is the server's default user.
+    /// User and password. An empty user is the server's default user.
     pub(crate) login: Option<(String, String)>,
     pub(crate) db: u32,
-    /// All keys begin with it.
+    /// The prefix of all keys.
     pub(crate) prefix: String,
 }
 
-/// Why a store was not understood. No text of the user's is quoted: a password may be in any part of an address that is
-/// written wrong.
+/// Why the text for a store was rejected. Errors quote nothing of the text, because a password may be in any part of a
+/// malformed address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KvError {
-    /// It is neither of the two kinds.
+    /// The text is of neither kind.
     #[error("a store is peer or redis://[USER:PASSWORD@]HOST:PORT[/DB][?prefix=P]")]
     Kind,
-    /// There is no host, or no port.
+    /// The host or the port is missing.
     #[error("redis:// needs HOST:PORT, e.g. redis://10.0.0.9:6379 or redis://[fd00::9]:6379")]
     Host,
-    /// The port cannot be one.
+    /// The port is not a valid port number.
     #[error("the port of redis:// is a number from 1 to 65535, e.g. redis://10.0.0.9:6379")]
     Port,
-    /// There is no password, or no colon before it.
+    /// The password, or the colon before it, is missing.
     #[error(
         "redis:// needs USER:PASSWORD or :PASSWORD before the @; write @ : / ? and % in them as %40 %3A %2F %3F %25"
     )]
     Login,
-    /// A percent sign has no two digits behind it.
+    /// A percent sign is not followed by two hexadecimal digits.
     #[error("a % in the user or the password of redis:// needs two hexadecimal digits behind it; % itself is %25")]
     Escape,
-    /// The database is no number.
+    /// The database is not a number.
     #[error("the database of redis:// is a number, e.g. redis://10.0.0.9:6379/2")]
     Database,
-    /// Something else stands behind the question mark.
+    /// The query has another parameter than the prefix.
     #[error("behind the ? of redis:// there can be prefix=P alone, e.g. redis://10.0.0.9:6379?prefix=cluster7")]
     Query,
-    /// The prefix cannot be one.
+    /// The prefix is not valid.
     #[error("a prefix of redis:// has letters, digits and - _ . : alone, at least one and at most 64")]
     Prefix,
 }
@@ -73,7 +73,7 @@ impl FromStr for Kv {
     }
 }
 
-/// What stands behind `redis://`.
+/// Parses the text behind `redis://`.
 fn redis_url(s: &str) -> Result<RedisUrl, KvError> {
     let (s, query) = s.split_once('?').map_or((s, None), |(s, query)| (s, Some(query)));
     let prefix = match query.map(|q| q.strip_prefix("prefix=").ok_or(KvError::Query)).transpose()? {
@@ -104,7 +104,7 @@ fn redis_url(s: &str) -> Result<RedisUrl, KvError> {
     Ok(RedisUrl { host: host.into(), port, login, db, prefix: prefix.into() })
 }
 
-/// Digits alone: no sign, which `parse` would take.
+/// Parses digits alone: `parse` would accept a sign.
 fn number(s: &str) -> Option<u32> {
     if s.bytes().all(|b| b.is_ascii_digit()) { s.parse().ok() } else { None }
 }
@@ -113,7 +113,7 @@ fn is_key_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"-_.:".contains(&b)
 }
 
-/// Text with `%40` for `@`.
+/// Decodes percent escapes: `%40` is `@`.
 fn unescape(s: &str) -> Result<String, KvError> {
     let mut bytes = Vec::with_capacity(s.len());
     let mut rest = s.bytes();
@@ -139,12 +139,12 @@ impl fmt::Display for Kv {
     }
 }
 
-/// Without the password.
+/// The URL without the password.
 impl fmt::Display for RedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("redis://")?;
         if let Some((user, _)) = &self.login {
-            // As it was written: a user may have a line break.
+            // Percent-encoded, as in a URL: a user may contain a line break.
             let plain = |b: &u8| b.is_ascii_alphanumeric() || b"-_.".contains(b);
             for b in user.bytes() {
                 if plain(&b) { write!(f, "{}", char::from(b))? } else { write!(f, "%{b:02X}")? }
@@ -167,7 +167,7 @@ impl fmt::Display for RedisUrl {
     }
 }
 
-/// Without the password, too.
+/// The URL without the password here, too.
 impl fmt::Debug for RedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")

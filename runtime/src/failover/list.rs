@@ -1,6 +1,6 @@
-//! What the backup of a NIC is to have, recorded by verbs that do not wait for it, and lines for people.
+//! Work at the backup that verbs record without waiting for it, and messages for the user.
 //!
-//! A file of its own below the engines, which import this; the thread that takes from the list imports engines.
+//! The list is a module below the engines, because they import it; the control thread, which empties the list, imports the engines.
 
 use std::fmt;
 use std::io;
@@ -15,89 +15,89 @@ use softnic_wire::Qpn;
 use crate::locked::lock;
 use crate::wake::Wake;
 
-/// How long shadows wait for another verb behind theirs. Verbs come in rows; making a shadow takes the engine's lock, for which the next verb
-/// of the row would wait.
+/// How long shadows wait for another verb after the latest one. Programs call verbs in bursts; the control thread would take the engine's
+/// lock, for which the next verb of the burst would wait.
 pub(crate) const PAUSE: Duration = Duration::from_millis(2);
-/// How long the oldest shadow waits at most, however many verbs follow.
+/// The longest time that the oldest shadow waits, however many verbs follow.
 const LONGEST: Duration = Duration::from_millis(20);
-/// Shadows that the list has room for without asking for memory.
+/// Number of shadows that the list holds without an allocation.
 const ROW: usize = 32;
 
-/// Something of the NIC that the backup is to have, too. What goes is taken from the backup at once, by whoever takes it from the NIC.
+/// An object of the NIC that the backup needs as well. Removals are not listed: the verb that removes an object removes its shadow.
 pub(crate) enum Shadow {
     /// A protection domain.
     Pd(PdId),
-    /// A region; without a buffer one that reads as zeros.
+    /// A region; without a buffer, a region that reads as zeros.
     Mr {
         key: u32,
         pd: PdId,
         buffer: Option<Arc<Buffer>>,
         access: Access,
-        /// Whether it is still registered. Changes only while its owner has all engines.
+        /// Whether the region is still registered. Changes only while the region's owner has locked all engines.
         live: Arc<AtomicBool>,
     },
     /// A queue pair that became ready to send.
     Protect {
-        /// The number of its engine.
+        /// The index of its engine.
         engine: usize,
         qpn: Qpn,
     },
-    /// What verbs have left to be done at the backup ([`DualNic::catch_up`](softnic_shift::DualNic::catch_up)): nobody may use the backup for long.
+    /// Verbs have deferred work at the backup ([`DualNic::catch_up`](softnic_shift::DualNic::catch_up)), which may not be used for long.
     Rest,
 }
 
-/// The list of what is to be done.
+/// The list shared by verbs and the control thread.
 pub(crate) struct Control {
     pub(crate) list: Mutex<List>,
-    /// Verbs have left something to be done at the backup.
+    /// Verbs have deferred work at the backup.
     rest: AtomicBool,
-    /// An engine, or the store, has something to say.
+    /// An engine, or the store, has news for the control thread.
     pub(crate) asked: AtomicBool,
     pub(crate) wake: Wake,
-    /// Who gets lines for people.
+    /// Receives the messages for the user.
     pub(crate) lines: Option<LineSink>,
 }
 
-/// What waits to be done, and to be said.
+/// Work and messages that wait for the control thread.
 #[derive(Default)]
 pub(crate) struct List {
     pub(crate) shadows: Vec<Shadow>,
     /// When the oldest and the newest of the shadows were recorded.
     recorded: Option<[Instant; 2]>,
-    /// Lines of those who must not wait for a terminal.
+    /// Messages of threads that must not wait for a terminal.
     pub(crate) lines: Vec<String>,
 }
 
 impl List {
     /// Records a shadow.
     fn add(&mut self, now: Instant, shadow: Shadow) {
-        // What was recorded last may be gone by now.
+        // The times are stale if the shadows they belong to were taken.
         let oldest = self.recorded.filter(|_| !self.shadows.is_empty()).map_or(now, |[oldest, _]| oldest);
         self.recorded = Some([oldest, now]);
         self.shadows.push(shadow);
     }
 
-    /// Verbs have left something: it is done when their row ends.
+    /// Records that verbs have deferred work. It is done at the end of the burst of verbs.
     fn add_rest(&mut self, now: Instant) {
         self.add(now, Shadow::Rest);
         let mut any = false;
         self.shadows.retain(|shadow| !matches!(shadow, Shadow::Rest) || !std::mem::replace(&mut any, true));
     }
 
-    /// After what time its shadows can be made, where there are some: not while a row of verbs is going on.
+    /// How long until the shadows can be made, if there are any: not during a burst of verbs.
     fn due_in(&self, now: Instant) -> Option<Duration> {
         let due = self.recorded.map(|[oldest, newest]| (newest + PAUSE).min(oldest + LONGEST));
         let wait = due.map_or(Duration::ZERO, |due| due.saturating_duration_since(now));
         (!self.shadows.is_empty()).then_some(wait)
     }
 
-    /// The shadows that can be made now.
+    /// Takes the shadows that can be made now.
     pub(crate) fn take_due(&mut self, now: Instant) -> Vec<Shadow> {
         if self.due_in(now).is_none_or(|wait| !wait.is_zero()) {
             return Vec::new();
         }
         self.recorded = None;
-        // No verb of the next row asks for memory.
+        // The verbs of the next burst need no allocation.
         std::mem::replace(&mut self.shadows, Vec::with_capacity(ROW))
     }
 }
@@ -109,14 +109,14 @@ impl Control {
         Ok(Arc::new(Control { list, rest, asked, wake: Wake::new()?, lines }))
     }
 
-    /// The backup is to have this, too.
+    /// Records an object that the backup needs as well.
     pub(crate) fn record(&self, shadow: Shadow) {
         lock(&self.list).add(Instant::now(), shadow);
         self.wake.wake_sleeper();
     }
 
-    /// A verb has left something to be done at the backup. Whoever sees to the backup puts it into the list, at the time when it sees that:
-    /// a verb of a row touches nothing but this.
+    /// Records that a verb has deferred work at the backup. The control thread adds the list entry when it sees the flag: a verb of a burst
+    /// touches only this flag.
     #[inline]
     pub(crate) fn leave_rest(&self) {
         if !self.rest.load(Ordering::Relaxed) {
@@ -125,7 +125,7 @@ impl Control {
         }
     }
 
-    /// What is due of the list, and all lines; whether there was anything in it.
+    /// Takes the shadows that are due, and all messages. Also returns whether the list held anything.
     pub(crate) fn take(&self, now: Instant) -> (bool, Vec<Shadow>, Vec<String>) {
         let left = self.rest.swap(false, Ordering::AcqRel);
         let mut list = lock(&self.list);
@@ -136,18 +136,18 @@ impl Control {
         (any, list.take_due(now), std::mem::take(&mut list.lines))
     }
 
-    /// After what time there is something to do of the list.
+    /// How long until the list has work that is due.
     pub(crate) fn due_in(&self, now: Instant) -> Option<Duration> {
         lock(&self.list).due_in(now)
     }
 
-    /// A line for people.
+    /// Queues a message for the user.
     pub(crate) fn say(&self, line: String) {
         lock(&self.list).lines.push(line);
         self.wake.wake_sleeper();
     }
 
-    /// An engine, or the store, has something to say.
+    /// Wakes the control thread, because an engine or the store has news.
     #[inline]
     pub(crate) fn wake(&self) {
         self.asked.store(true, Ordering::Release);
@@ -155,7 +155,7 @@ impl Control {
     }
 }
 
-/// Receives lines for people, by calls from a thread of the NIC's own.
+/// Receives messages for the user, line by line, on a thread of the NIC.
 #[derive(Clone)]
 pub struct LineSink(Arc<dyn Fn(&str) + Send + Sync>);
 

@@ -1,4 +1,4 @@
-//! Entries in a redis server: written, kept alive and asked for by a thread of its own that no caller waits for.
+//! Entries in a redis server. A separate thread writes, refreshes and looks up the entries; callers do not wait for the server.
 
 mod connection;
 #[cfg(test)]
@@ -19,81 +19,81 @@ use crate::locked::lock;
 use crate::threads::spawn_own;
 use crate::wake::Wake;
 
-/// How long an entry outlives the process that wrote it, unless said otherwise.
+/// How long an entry outlives the process that wrote it, unless the caller sets another lifetime.
 pub(crate) const LIFETIME: Duration = Duration::from_secs(60);
-/// The longest that it can be said for.
+/// The longest lifetime that a caller can set.
 const MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
-/// Why a question was not asked that had to go for others.
+/// The error of a lookup that was displaced by later lookups.
 pub(crate) const TOO_MANY: &str = "too many questions at once";
-/// Questions that wait for the thread; before one more, the oldest is answered as not available.
+/// Lookups that wait for the thread. When the queue is full, the oldest lookup is answered as unavailable.
 const MAX_GETS: usize = 1024;
-/// For the deletion of all entries at the end.
+/// Time limit for the deletion of all entries at the end.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// What the thread says.
+/// A report of the thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// A question's: the value of the entry.
+    /// A lookup has found this value.
     Found { ticket: u64, value: Vec<u8> },
-    /// A question's: there is no such entry.
+    /// A lookup has found no entry.
     Absent { ticket: u64 },
-    /// The server could not be asked, or refused, for this reason. An entry that it refused is offered again soon.
+    /// The server was unreachable or refused the request, for this reason. A refused entry is written again soon.
     Unavailable { request: Request, why: String },
-    /// The server is reached now, or not any more; the reason alone does not make a change.
+    /// The connection state has changed; a change of the reason alone is not reported.
     State(State),
 }
 
-/// What was asked for.
+/// A request to the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// The value of an entry, by the caller's ticket.
+    /// Look up the value of an entry. The ticket is the caller's.
     Get(u64),
-    /// To write the entry with this key.
+    /// Write the entry with this key.
     Put(String),
-    /// To delete the entry with this key.
+    /// Delete the entry with this key.
     Delete(String),
 }
 
-/// Whether the server is reached.
+/// The state of the connection to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum State {
-    /// The first attempt is under way.
+    /// The first attempt to connect is in progress.
     Connecting,
     Connected,
-    /// In one line why; it is tried again.
+    /// The reason, in one line. The thread keeps trying to connect.
     Unreachable(String),
 }
 
-/// A redis server. Entries that were put are written again after a reconnect, refreshed before they expire, and
-/// deleted when this value is dropped.
+/// The client of a redis server. After a reconnect it writes all entries again. It refreshes entries before they expire,
+/// and deletes them when this value is dropped.
 pub(crate) struct RedisStore {
     shared: Arc<Shared>,
 }
 
-/// What callers and the thread share. Nobody holds the lock while waiting for anything.
+/// State shared by callers and the thread. Neither blocks while it holds the lock.
 struct Shared {
     inbox: Mutex<Inbox>,
     wake: Wake,
-    /// The thread has ended.
+    /// Signaled when the thread has ended.
     ended: Condvar,
 }
 
-/// What callers want, and what they can see.
+/// Requests of callers, and the state that they can read.
 struct Inbox {
     gets: VecDeque<(String, u64)>,
-    /// Tickets of questions that had to go for others.
+    /// Tickets of lookups that were displaced by later ones.
     displaced: Vec<u64>,
-    /// The last word about each key: there are no more of them than keys.
+    /// The last change of each key, so the number of changes is bounded by the number of keys.
     changes: BTreeMap<String, Change>,
     state: State,
-    /// The socket in use, to be shut down when the end cannot wait.
+    /// The socket in use. It is shut down if the thread does not end in time.
     socket: Option<Socket>,
-    /// The store is dropped; until then its entries may be deleted.
+    /// Set when the store is dropped: the time limit for the deletion of its entries.
     closing: Option<Instant>,
     ended: bool,
 }
 
-/// What is to become of an entry.
+/// A change of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Change {
     Put { value: Vec<u8>, lifetime: Duration },
@@ -122,8 +122,8 @@ impl Inbox {
 }
 
 impl RedisStore {
-    /// Starts the thread, which connects. It calls `answer`, which must not wait for long: each question is answered
-    /// once, unless the store is dropped first.
+    /// Starts the thread, which connects to the server. The thread calls `answer`, which must not block for long. Each lookup
+    /// is answered once, unless the store is dropped first.
     ///
     /// # Errors
     /// When the system has no thread or descriptor left.
@@ -132,20 +132,20 @@ impl RedisStore {
         let shared = Arc::new(Shared { inbox, wake: Wake::new()?, ended });
         let theirs = Arc::clone(&shared);
         spawn_own("softnic-store", move || {
-            // Also when the callback panics.
+            // Runs also when the callback panics.
             let _end = End(&theirs);
             Worker::new(url, &theirs, answer).run();
         })?;
         Ok(RedisStore { shared })
     }
 
-    /// Asks for an entry.
+    /// Looks up an entry.
     pub(crate) fn get(&self, key: &str, ticket: u64) {
         lock(&self.shared.inbox).ask(key, ticket);
         self.shared.wake.wake();
     }
 
-    /// Writes an entry, in place of an earlier one, and keeps it alive. It is gone after `lifetime` without us.
+    /// Writes an entry, replacing an earlier one, and keeps it refreshed. It expires `lifetime` after the last refresh.
     pub(crate) fn put(&self, key: &str, value: &[u8], lifetime: Duration) {
         self.change(key, Change::Put { value: value.into(), lifetime: lifetime.min(MAX_LIFETIME) });
     }
@@ -155,13 +155,13 @@ impl RedisStore {
         self.change(key, Change::Delete);
     }
 
-    /// Whether the server is reached.
+    /// The state of the connection.
     #[cfg(test)]
     pub(crate) fn state(&self) -> State {
         lock(&self.shared.inbox).state.clone()
     }
 
-    /// The descriptor that it keeps for as long as it lives; the child of a fork closes those of connections by itself.
+    /// The descriptor that the store keeps for its whole life. The child of a fork closes descriptors of connections by itself.
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         vec![self.shared.wake.as_fd().as_raw_fd()]
     }
@@ -181,7 +181,7 @@ impl Drop for RedisStore {
         while !inbox.ended {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                // The thread ends by itself: its socket is shut down, or connecting or resolving a name ends.
+                // The thread ends on its own: the socket is shut down here, and connecting or resolving a name times out.
                 if let Some(socket) = &inbox.socket {
                     let _ = socket.shutdown(Shutdown::Both);
                 }
@@ -193,7 +193,7 @@ impl Drop for RedisStore {
     }
 }
 
-/// Says that the thread has ended.
+/// Signals on drop that the thread has ended.
 struct End<'a>(&'a Shared);
 
 impl Drop for End<'_> {

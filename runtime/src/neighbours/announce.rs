@@ -1,7 +1,7 @@
-//! The port's own addresses: whether somebody else has one of them, and telling everybody that the port has them.
+//! Duplicate detection and announcement of the port's own addresses.
 //!
-//! An address is probed once, and announced twice, all a second apart (RFC 5227, 2.1, 2.3; RFC 4862, 5.4; RFC 4861, 7.2.6). Meanwhile it is
-//! in use, as with optimistic detection (RFC 4429): who opens a device does not wait for a second.
+//! An address is probed once, and announced twice, at intervals of a second (RFC 5227, 2.1, 2.3; RFC 4862, 5.4; RFC 4861, 7.2.6). It is in
+//! use from the start, as with optimistic detection (RFC 4429), so that opening a device does not take a second.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -9,63 +9,63 @@ use std::time::Duration;
 
 use softnic_wire::{Instant, MacAddr};
 
-/// The time between a probe, an announcement and the other.
+/// The interval between the probe and the announcements.
 pub(super) const STEP: Duration = Duration::from_secs(1);
-/// An address that somebody else claims is defended no more often (RFC 5227, 2.4).
+/// The shortest interval between two defences of an address that another host claims (RFC 5227, 2.4).
 const DEFEND: Duration = Duration::from_secs(10);
-/// When it is tried again where there was no room for a frame.
+/// When to retry if there was no room for a frame.
 const SOON: Duration = Duration::from_millis(1);
-/// Conflicts that wait to be taken; an address that is among them is not added again.
+/// The number of conflicts that wait to be polled. There is at most one for each address.
 const MAX_CONFLICTS: usize = 64;
 
-/// An address of the port that somebody else has, too.
+/// An address of the port that another host has as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{address} is on the link already: {mac} has it")]
 pub struct Conflict {
     /// The address.
     pub address: IpAddr,
-    /// Who has it.
+    /// The MAC address of the other host.
     pub mac: MacAddr,
 }
 
-/// What is sent about an address.
+/// A message about an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Message {
-    /// "Does anybody have it?"
+    /// Asks whether another host has the address.
     Probe,
-    /// "I have it."
+    /// Announces that the port has the address.
     Announcement,
 }
 
-/// How far an address is.
+/// The progress of an address.
 #[derive(Debug, Clone, Copy)]
 struct Progress {
-    /// Messages that were sent.
+    /// The number of messages sent.
     sent: u32,
     next: Instant,
 }
 
-/// Probe, announcement, announcement.
+/// One probe and two announcements.
 const MESSAGES: u32 = 3;
 
-/// The addresses that are probed and announced.
+/// The addresses that are being probed and announced.
 #[derive(Debug, Default)]
 pub(super) struct Announcer {
     under_way: BTreeMap<IpAddr, Progress>,
-    /// The earliest of their times: a loop asks in every round.
+    /// The earliest of their times. Cached, because the driver polls it in every round.
     next: Option<Instant>,
     defended: BTreeMap<IpAddr, Instant>,
     conflicts: VecDeque<Conflict>,
 }
 
 impl Announcer {
-    /// Begins with an address, or anew.
+    /// Starts with an address, or starts again.
     pub(super) fn begin(&mut self, now: Instant, address: IpAddr) {
         self.under_way.insert(address, Progress { sent: 0, next: now });
         self.set_next();
     }
 
-    /// Goes on with these addresses alone.
+    /// Continues with these addresses only.
     pub(super) fn retain(&mut self, addresses: &[IpAddr]) {
         self.under_way.retain(|address, _| addresses.contains(address));
         self.defended.retain(|address, _| addresses.contains(address));
@@ -73,7 +73,7 @@ impl Announcer {
         self.set_next();
     }
 
-    /// What to send now, at most so many messages.
+    /// The messages to send now, at most `room`.
     pub(super) fn due(&mut self, now: Instant, room: usize) -> Vec<(IpAddr, Message)> {
         let mut due = Vec::new();
         for (&address, progress) in &mut self.under_way {
@@ -92,7 +92,7 @@ impl Announcer {
         due
     }
 
-    /// When [`Announcer::due`] has something.
+    /// When [`Announcer::due`] next has messages.
     #[inline]
     pub(super) fn next(&self) -> Option<Instant> {
         self.next
@@ -102,17 +102,17 @@ impl Announcer {
         self.next = self.under_way.values().map(|progress| progress.next).min();
     }
 
-    /// Whether an address was probed and not announced: who else probes it now wants it, too.
+    /// Whether an address was not announced yet: another host that probes for it now is a conflict.
     pub(super) fn is_probing(&self, address: IpAddr) -> bool {
         self.under_way.get(&address).is_some_and(|progress| progress.sent <= 1)
     }
 
-    /// Somebody else has an address of the port. Whether to say once more that it is the port's.
+    /// Records that another host has an address of the port. Returns whether to announce the address once more.
     pub(super) fn conflict(&mut self, now: Instant, conflict: Conflict) -> bool {
         if self.conflicts.len() < MAX_CONFLICTS && !self.conflicts.iter().any(|c| c.address == conflict.address) {
             self.conflicts.push_back(conflict);
         }
-        // Who had it first keeps it: it is not announced.
+        // The host that had the address first keeps it, so it is not announced.
         if self.is_probing(conflict.address) {
             self.under_way.remove(&conflict.address);
             self.set_next();
@@ -131,7 +131,7 @@ impl Announcer {
         !self.conflicts.is_empty()
     }
 
-    /// A conflict that nobody was told of yet.
+    /// The next conflict that was not polled yet.
     pub(super) fn poll_conflict(&mut self) -> Option<Conflict> {
         self.conflicts.pop_front()
     }

@@ -1,4 +1,4 @@
-//! The frames of ARP, NDP and echo, written with smoltcp's representations.
+//! The frames of ARP, NDP and echo, emitted with smoltcp's representations.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -10,12 +10,12 @@ use smoltcp::wire::{
 };
 use softnic_wire::MacAddr;
 
-/// All checksums are made and checked: there is no hardware to do it.
+/// Checksums are computed and verified in software: there is no hardware offload.
 pub(super) fn checksums() -> ChecksumCapabilities {
     ChecksumCapabilities::default()
 }
 
-/// Where all nodes of a link listen.
+/// The group of all nodes on a link.
 pub(super) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
 /// The MAC address that carries an IPv6 multicast address (RFC 2464, 7).
@@ -24,13 +24,13 @@ pub(super) fn multicast_mac(group: Ipv6Addr) -> MacAddr {
     MacAddr([0x33, 0x33, a, b, c, d])
 }
 
-/// Where the owner of an address listens for questions about it (RFC 4291, 2.7.1).
+/// The solicited-node group of an address, to which its owner listens (RFC 4291, 2.7.1).
 pub(super) fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = address.octets();
     Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
 }
 
-/// A frame with `len` bytes behind its Ethernet header, which `fill` writes.
+/// A frame with `len` bytes of payload, which `fill` writes.
 fn ethernet(
     src: MacAddr,
     dst: MacAddr,
@@ -59,7 +59,7 @@ fn arp(dst: MacAddr, message: &ArpRepr, src: MacAddr) -> Vec<u8> {
     })
 }
 
-/// "Who has `target`?", to one or to all.
+/// An ARP request for `target`, to one host or to all.
 pub(super) fn arp_request(mac: MacAddr, to: Option<MacAddr>, own: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
     let message = ArpRepr::EthernetIpv4 {
         operation: ArpOperation::Request,
@@ -71,7 +71,7 @@ pub(super) fn arp_request(mac: MacAddr, to: Option<MacAddr>, own: Ipv4Addr, targ
     arp(to.unwrap_or(MacAddr([0xff; 6])), &message, mac)
 }
 
-/// "I have `own`."
+/// An ARP reply for `own`.
 pub(super) fn arp_reply(mac: MacAddr, own: Ipv4Addr, to: MacAddr, target: Ipv4Addr) -> Vec<u8> {
     let message = ArpRepr::EthernetIpv4 {
         operation: ArpOperation::Reply,
@@ -122,17 +122,17 @@ pub(super) fn icmpv6(
     })
 }
 
-/// "Who has `target`?", to one or to those whose addresses end like it.
+/// A neighbour solicitation for `target`, to one host or to the solicited-node group.
 pub(super) fn solicitation(mac: MacAddr, to: Option<MacAddr>, own: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     let group = solicited_node(target);
     let (to, dst) = to.map_or((multicast_mac(group), group), |to| (to, target));
-    // Who has no address yet has no place to be told (RFC 4861, 4.3).
+    // A solicitation from the unspecified address has no link-layer address option (RFC 4861, 4.3).
     let lladdr = (!own.is_unspecified()).then(|| EthernetAddress(mac.0).into());
     let message = NdiscRepr::NeighborSolicit { target_addr: target, lladdr };
     icmpv6(mac, to, own, dst, 255, &Icmpv6Repr::Ndisc(message))
 }
 
-/// "I have `own`."
+/// A neighbour advertisement for `own`.
 pub(super) fn advertisement(
     mac: MacAddr,
     to: MacAddr,

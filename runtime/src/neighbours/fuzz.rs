@@ -1,4 +1,4 @@
-//! The fuzz body of this module: any frames for the responder, in between questions of its own and time.
+//! The fuzz body of this module: arbitrary frames for the responder, interleaved with its own requests and with time.
 
 use softnic_wire::PathMtu;
 
@@ -8,20 +8,21 @@ use super::*;
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const IP: Ipv4Addr = Ipv4Addr::new(10, 33, 0, 1);
 const IP6: Ipv6Addr = Ipv6Addr::new(0xfd33, 0, 0, 0, 0, 0, 0, 1);
-/// Whom the responder asks for.
+/// The addresses that the responder requests.
 const PEERS: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(10, 33, 0, 2)),
     IpAddr::V6(Ipv6Addr::new(0xfd33, 0, 0, 0, 0, 0, 0, 2)),
     IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2)),
 ];
-/// An answer is at most so much longer than the question: by the option with our MAC address. More, and anybody could have us
-/// send more than they send.
+/// The number of bytes by which an answer may exceed the request: the option with the port's MAC address. With more, an attacker could use the
+/// port to amplify traffic.
 const LONGER: usize = 8;
 
-/// An advertisement of our own, once in ten seconds: longer than a claim without a MAC address.
+/// The length of the port's own advertisement, which leaves once in ten seconds: longer than a claim without a MAC address.
 const LONGEST_DEFENCE: usize = 14 + 40 + 32;
 
-/// Frames, each behind a byte that says what comes first and one that is its length; for neighbours alone, and for a whole stack.
+/// The input is a sequence of frames, each preceded by a byte that selects what happens before it and a length byte. The frames go to a
+/// responder alone, and to a whole stack.
 #[doc(hidden)]
 pub fn fuzz_neighbours(mut data: &[u8]) {
     crate::stack::fuzz_stack(data);
@@ -51,7 +52,7 @@ pub fn fuzz_neighbours(mut data: &[u8]) {
     }
 }
 
-/// What is sent is at most so many frames of at most so many bytes, from us, and can be read.
+/// Checks that at most `most` frames of at most `longest` bytes are sent, from this port, and that they parse.
 fn check_sent(n: &mut Neighbours, now: Instant, most: usize, longest: usize) {
     let mut room = [0; 2048];
     for sent in 0.. {
@@ -72,7 +73,7 @@ fn check_sent(n: &mut Neighbours, now: Instant, most: usize, longest: usize) {
     }
 }
 
-/// Makes the checksums right where there are any: nobody would guess them.
+/// Repairs the checksums, which a fuzzer would not guess.
 fn repair(frame: &mut [u8]) {
     let Ok(mut eth) = EthernetFrame::new_checked(frame) else { return };
     match eth.ethertype() {

@@ -1,4 +1,4 @@
-//! Which addresses are on the port's link, which gateway reaches the others, and the source address for each.
+//! The subnets of a port, its gateways, and the choice of source addresses.
 
 use std::net::IpAddr;
 
@@ -6,16 +6,16 @@ use super::NeighbourError;
 
 /// The subnets of a port, and its gateways.
 ///
-/// Without prefixes everybody is on the link: so it is on wires that have nobody but NICs on them.
+/// Without prefixes every address counts as on the link, as on wires that connect NICs only.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Links {
     /// The port's own addresses, each with the length of its subnet's prefix.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// Routers, the first of each IP version is used.
+    /// The routers. The first of each IP version is used.
     pub gateways: Vec<IpAddr>,
 }
 
-/// How many leading bits two addresses have in common; `None` where they are of different IP versions.
+/// The number of leading bits that two addresses have in common; `None` if their IP versions differ.
 fn common_bits(a: IpAddr, b: IpAddr) -> Option<u32> {
     match (a, b) {
         (IpAddr::V4(a), IpAddr::V4(b)) => Some((u32::from(a) ^ u32::from(b)).leading_zeros()),
@@ -24,23 +24,23 @@ fn common_bits(a: IpAddr, b: IpAddr) -> Option<u32> {
     }
 }
 
-/// Whether an address is valid on one link only. Of IPv4 none is taken for such: 169.254/16 has a prefix like all others.
+/// Whether an address is valid on one link only. No IPv4 address counts as such: 169.254/16 has a prefix like all others.
 fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 impl Links {
-    /// The length of the longest prefix of the port that `address` is in.
+    /// The length of the longest prefix of the port that contains `address`.
     fn prefix_of(&self, address: IpAddr) -> Option<u8> {
         let within = |&&(own, len): &&(IpAddr, u8)| common_bits(own, address).is_some_and(|n| n >= u32::from(len));
         self.addresses.iter().filter(within).map(|&(_, len)| len).max()
     }
 
-    /// The neighbour that packets for `address` go to.
+    /// The next hop for packets to `address`.
     pub(crate) fn next_hop(&self, address: IpAddr) -> Result<IpAddr, NeighbourError> {
-        // A link-local address is on the link whatever the prefixes say (RFC 4861, 5.2).
+        // A link-local address is on the link, whatever the prefixes (RFC 4861, 5.2).
         let on_link = self.addresses.is_empty() || is_link_local(address) || self.prefix_of(address).is_some();
-        // The gateway may be outside of all prefixes: a port with a /32 has its gateway so.
+        // The gateway may be outside of all prefixes: that of a port with a /32 is.
         if on_link || self.gateways.contains(&address) {
             return Ok(address);
         }
@@ -48,8 +48,8 @@ impl Links {
         gateway.copied().ok_or(NeighbourError::NoGateway(address))
     }
 
-    /// Of the port's addresses `own`, the one to talk to `address` from: of the same scope, and first the one of its subnet, then
-    /// the one of the gateway's subnet, then the one that is most alike; of those that are alike the first.
+    /// The source address among `own` for packets to `address`. It has the same scope. Preferred are an address of the same subnet, then one
+    /// of the gateway's subnet, then the one with the longest common prefix; the first among equals.
     pub(super) fn source_for(&self, own: &[IpAddr], address: IpAddr) -> Option<IpAddr> {
         let hop = self.next_hop(address).unwrap_or(address);
         let within = |own: IpAddr, other: IpAddr| {

@@ -1,4 +1,4 @@
-//! The table of neighbours: what is known of each, for how long it is believed, and when it is asked for again.
+//! The table of neighbours: their MAC addresses, how long an entry is fresh, and when it is requested again.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use softnic_wire::{Instant, MacAddr};
 
-/// How often a neighbour is asked for before it is given up.
+/// The number of requests after which a neighbour counts as silent.
 pub(super) const TRIES: u32 = 4;
-/// So many of these go to the MAC address that is known, where there is one: a neighbour that is still there answers without everybody on
-/// the link having to look at the question (RFC 1122, 2.3.2.1; RFC 4861, 7.3.3).
+/// The number of requests sent to the known MAC address, if there is one. A neighbour that has not moved answers those, so other hosts need
+/// not process a broadcast (RFC 1122, 2.3.2.1; RFC 4861, 7.3.3).
 const UNICAST_TRIES: u32 = 2;
-/// The time between two questions.
+/// The interval between two requests.
 pub(super) const INTERVAL: Duration = Duration::from_millis(500);
-/// When a question is tried again that found no room.
+/// When to retry a request for which there was no room.
 const SOON: Duration = Duration::from_millis(1);
-/// A neighbour that is used after this time is asked anew, and its old MAC address used meanwhile.
+/// How long an entry is fresh. A neighbour used after that is requested again; meanwhile its old MAC address stays in use.
 const FRESH: Duration = Duration::from_secs(30);
-/// Neighbours that are kept; another one takes the place of the one that was not used for the longest time.
+/// The size of the table. A new neighbour displaces the least recently used one.
 pub(super) const MAX_NEIGHBOURS: usize = 1024;
 
-/// A question that is under way.
+/// A request in progress.
 #[derive(Debug)]
 struct Question {
     tries: u32,
@@ -32,7 +32,7 @@ enum State {
     Asked(Question),
     Known {
         mac: MacAddr,
-        /// Until then there is no reason to ask whether that is still so.
+        /// The entry need not be verified before this time.
         fresh_until: Instant,
         question: Option<Question>,
     },
@@ -54,38 +54,38 @@ impl Neighbour {
     }
 }
 
-/// What is known of a neighbour that is to be used.
+/// The result of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lookup {
     Known(MacAddr),
-    /// There is no answer yet.
+    /// The request is in progress.
     Asked,
-    /// It did not answer; it is forgotten, and asked for anew the next time.
+    /// The neighbour did not answer. The entry is removed, and the next lookup starts a new request.
     Silent,
     Unknown,
 }
 
-/// What a message about a neighbour's MAC address is worth.
+/// The effect of a message about a neighbour's MAC address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Weight {
-    /// It replaces another MAC address.
+    /// The message may replace another MAC address.
     pub(super) overrides: bool,
-    /// It is an answer to us, so the neighbour is there, and hears us.
+    /// The message answers a request of this port, so the neighbour is reachable in both directions.
     pub(super) confirms: bool,
 }
 
-/// The table; who is not asked for is never in it.
+/// The table. It holds only neighbours that the port has requested.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     neighbours: BTreeMap<IpAddr, Neighbour>,
-    /// When the next question is to be asked.
+    /// When the next request is due.
     next: Option<Instant>,
-    /// Those that were known and have another MAC address now.
+    /// Known neighbours whose MAC address has changed.
     moved: BTreeMap<IpAddr, MacAddr>,
 }
 
 impl Table {
-    /// Looks up a neighbour that is to be used now. One whose time is over is asked again: [`Table::due`] has the question.
+    /// Looks up a neighbour for use now. If its entry is no longer fresh, a request starts: see [`Table::due`].
     pub(super) fn use_of(&mut self, now: Instant, address: IpAddr) -> Lookup {
         let Some(neighbour) = self.neighbours.get_mut(&address) else { return Lookup::Unknown };
         neighbour.used = now;
@@ -106,7 +106,7 @@ impl Table {
         }
     }
 
-    /// Asks for a neighbour from now on.
+    /// Starts requests for a neighbour.
     pub(super) fn ask_for(&mut self, now: Instant, address: IpAddr) {
         if self.neighbours.len() >= MAX_NEIGHBOURS
             && let Some(unused) = self.neighbours.iter().min_by_key(|(_, n)| n.used).map(|(&address, _)| address)
@@ -119,7 +119,7 @@ impl Table {
         self.next = Some(now);
     }
 
-    /// Somebody says that `address` is at `mac`. Only what is in the table is changed (RFC 826; RFC 4861, 7.2.5).
+    /// Handles a message that `address` is at `mac`. Changes existing entries only (RFC 826; RFC 4861, 7.2.5).
     pub(super) fn learn(&mut self, now: Instant, address: IpAddr, mac: MacAddr, weight: Weight) {
         if mac.0[0] & 1 != 0 || mac.0 == [0; 6] {
             return;
@@ -132,10 +132,10 @@ impl Table {
                     (*fresh_until, *question) = (until, None);
                 }
             }
-            // Two say that they have it. The old one is asked when it is used next.
+            // Two hosts claim the address. The old one is verified at the next use.
             State::Known { fresh_until, .. } if !weight.overrides => *fresh_until = now.min(*fresh_until),
             state => {
-                // One that was silent for a while may have been known by another before.
+                // Before a silent phase the neighbour may have been known by another MAC address.
                 if !matches!(state, State::Asked(_)) {
                     self.moved.insert(address, mac);
                 }
@@ -145,7 +145,7 @@ impl Table {
         self.set_next();
     }
 
-    /// Whom to ask for now, at most so many: to everybody, or only to the MAC address that was theirs.
+    /// The requests to send now, at most `room`: to all hosts, or to the known MAC address only.
     pub(super) fn due(&mut self, now: Instant, room: usize) -> Vec<(IpAddr, Option<MacAddr>)> {
         let mut due = Vec::new();
         if self.next.is_none_or(|next| next > now) {
@@ -164,7 +164,7 @@ impl Table {
                 neighbour.state = State::Silent;
                 continue;
             }
-            // A question that there is no room for is not asked, and is no try.
+            // A request for which there is no room does not count as a try.
             if due.len() == room {
                 question.next = now + SOON;
                 continue;
@@ -176,7 +176,7 @@ impl Table {
         due
     }
 
-    /// When [`Table::due`] has something.
+    /// When [`Table::due`] next has requests.
     #[inline]
     pub(super) fn next(&self) -> Option<Instant> {
         self.next
@@ -186,7 +186,7 @@ impl Table {
         self.next = self.neighbours.values().filter_map(|n| n.question()).map(|q| q.next).min();
     }
 
-    /// A neighbour that has another MAC address than it had. No more wait here than are in the table.
+    /// The next neighbour whose MAC address has changed. At most one waits for each entry of the table.
     pub(super) fn poll_moved(&mut self) -> Option<(IpAddr, MacAddr)> {
         self.moved.pop_first()
     }
@@ -196,12 +196,12 @@ impl Table {
         !self.moved.is_empty()
     }
 
-    /// How many there are, known or asked for.
+    /// The number of neighbours, known or requested.
     pub(super) fn len(&self) -> usize {
         self.neighbours.len()
     }
 
-    /// The MAC addresses that are known.
+    /// The known MAC addresses.
     pub(super) fn macs(&self) -> impl Iterator<Item = MacAddr> + '_ {
         self.neighbours.values().filter_map(|neighbour| match neighbour.state {
             State::Known { mac, .. } => Some(mac),
@@ -228,7 +228,7 @@ mod tests {
         Instant::ZERO + Duration::from_secs(seconds)
     }
 
-    /// A table that knows one neighbour since the beginning.
+    /// A table that has known one neighbour from the start.
     fn knowing() -> Table {
         let mut table = Table::default();
         table.ask_for(at(0), ip(1));

@@ -103,7 +103,7 @@ fn echo_requests_are_answered_with_their_data() {
     let answers = give(&mut responder(), &frames::icmpv6(PEER, MAC, PEER_IP6, IP6, 64, &v6));
     let back = Icmpv6Repr::EchoReply { ident: 7, seq_no: 9, data: b"ping" };
     assert_eq!(answers, [frames::icmpv6(MAC, PEER, IP6, PEER_IP6, 64, &back)]);
-    // Not ours to answer.
+    // The port does not answer for other addresses.
     let elsewhere = frames::icmpv4(PEER, MAC, PEER_IP, Ipv4Addr::new(10, 33, 0, 7), &v4);
     assert_eq!(give(&mut responder(), &elsewhere).len(), 0);
 }
@@ -120,7 +120,7 @@ fn a_neighbour_is_asked_for_and_its_answer_believed() {
         assert_eq!(n.mac_of(now, address), Ok(None), "an answer that nobody asked for is not believed");
         let questions = sent(&mut n, now);
         assert_eq!(questions.len(), 1, "{address}");
-        // The question is one that another responder answers.
+        // Another responder answers the request.
         let other = Port { mac: PEER, addresses: vec![address], mtu: PathMtu::B4096 };
         assert_eq!(give(&mut Neighbours::new(&other), &questions[0]).len(), 1);
         give(&mut n, &answer);
@@ -151,7 +151,7 @@ fn without_an_address_of_that_version_nobody_can_be_asked() {
     assert_eq!(n.mac_of(Instant::ZERO, PEER_IP.into()), Err(NeighbourError::NoSource(PEER_IP.into())));
 }
 
-/// Anything may come in: frames cut off anywhere and with any byte changed.
+/// Input may be arbitrary: frames truncated anywhere and with any byte changed.
 #[test]
 fn broken_frames_do_no_harm() {
     let ping = Icmpv6Repr::EchoRequest { ident: 1, seq_no: 2, data: &[7; 40] };
@@ -172,7 +172,7 @@ fn broken_frames_do_no_harm() {
             for bits in 1..=255 {
                 let mut changed = frame.clone();
                 changed[at] ^= bits;
-                // An ICMPv6 message with a right checksum gets further.
+                // An ICMPv6 message with a right checksum is parsed further.
                 if changed[12..14] == [0x86, 0xdd] && at > 56 && changed[20] == 58 {
                     changed[56..58].fill(0);
                     let sum = icmpv6_checksum(&changed);
@@ -217,7 +217,7 @@ fn a_neighbour_that_is_needed_again_is_asked_again_and_one_that_went_silent_is_f
     assert_eq!(sent(&mut n, at(30)), [frames::arp_request(MAC, Some(PEER), IP, PEER_IP)], "and asked");
     n.handle_frame(at(30), 0, &mut reply(new));
     assert_eq!((n.mac_of(at(31), PEER_IP.into()), n.poll_timeout()), (Ok(Some(new)), None));
-    // It does not answer any more.
+    // From here on the neighbour does not answer.
     assert_eq!(n.mac_of(at(90), PEER_IP.into()), Ok(Some(new)));
     while let Some(next) = n.poll_timeout() {
         n.handle_timeout(next);
@@ -262,7 +262,7 @@ fn who_is_beyond_the_gateway_has_the_gateways_mac_address_and_one_question_is_en
     assert_eq!(n.mac_of(Instant::ZERO, elsewhere), Err(NeighbourError::NoGateway(elsewhere)));
 }
 
-/// Everything by which a host says that its MAC address is another one now.
+/// All messages by which a host tells that its MAC address has changed.
 #[test]
 fn a_neighbour_that_says_that_it_moved_is_believed_and_nobody_is_remembered_for_saying_so() {
     let new = MacAddr([2, 0, 0, 0, 0, 7]);
@@ -286,7 +286,7 @@ fn a_neighbour_that_says_that_it_moved_is_believed_and_nobody_is_remembered_for_
         give(&mut n, &moved);
         assert_eq!(n.mac_of(Instant::ZERO, address), Ok(Some(new)), "{moved:x?}");
     }
-    // Without the flag the old address stays.
+    // Without the override flag the old address stays.
     let mut n = responder();
     n.mac_of(Instant::ZERO, PEER_IP6.into()).unwrap();
     give(&mut n, &frames::advertisement(PEER, MAC, PEER_IP6, IP6, NdiscNeighborFlags::SOLICITED));
@@ -309,7 +309,7 @@ fn a_port_that_comes_up_tells_its_addresses_and_who_has_one_already_is_told_to_i
     let conflicts: Vec<_> = std::iter::from_fn(|| n.poll_conflict()).collect();
     let (four, six) = (Conflict { address: IP.into(), mac: PEER }, Conflict { address: IP6.into(), mac: PEER });
     assert!(conflicts.len() == 2 && conflicts.contains(&four) && conflicts.contains(&six), "{conflicts:?}");
-    // The third is nobody else's.
+    // No other host has the third address.
     let mut announced = Vec::new();
     while let Some(next) = n.poll_timeout() {
         n.handle_timeout(next);

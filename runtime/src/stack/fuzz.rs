@@ -1,4 +1,4 @@
-//! The fuzz body of this module: any frames, and segments of a peer that keeps to no rule, for a stack that listens and connects.
+//! The fuzz body of this module: arbitrary frames, and segments of a peer that breaks the rules, for a stack that listens and connects.
 
 use std::net::Ipv4Addr;
 
@@ -15,10 +15,10 @@ const PEER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 const IP: Ipv4Addr = Ipv4Addr::new(10, 33, 0, 1);
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 33, 0, 2);
 const PORT: u16 = 7;
-/// What a stack has at a time, whatever comes: streams, and connections that others open.
+/// The largest number of streams and half-open connections of a stack, whatever it receives.
 const MAX_CONNECTIONS: usize = 64 + 32;
 
-/// The peer of the connections: what it has seen of them last.
+/// The peer of the connections: the latest segment that it received.
 #[derive(Default)]
 struct Peer {
     ports: (u16, u16),
@@ -26,7 +26,7 @@ struct Peer {
     acknowledged: u32,
 }
 
-/// Frames, each behind a byte that says what comes first and one that is its length.
+/// The input is a sequence of frames, each preceded by a byte that selects the actions around it, and a length byte.
 pub(crate) fn fuzz_stack(mut data: &[u8]) {
     let port = Port { mac: MAC, addresses: vec![IP.into()], mtu: PathMtu::B1024 };
     let links = Links { addresses: vec![(IP.into(), 24)], gateways: vec![PEER.into()] };
@@ -65,7 +65,7 @@ pub(crate) fn fuzz_stack(mut data: &[u8]) {
 }
 
 impl Peer {
-    /// Takes all that is sent, and answers questions for its address.
+    /// Takes all frames that the stack sends, and answers requests for the peer's address.
     fn take(&mut self, stack: &mut Stack, now: Instant) {
         let mut room = [0; 2048];
         for sent in 0.. {
@@ -87,7 +87,7 @@ impl Peer {
         }
     }
 
-    /// A segment that is about right: how far it is off is in `how`.
+    /// A segment that is almost right: `how` holds the deviations.
     fn segment(&self, how: &[u8]) -> Vec<u8> {
         let at = |n: usize| how.get(n).copied().unwrap_or(0);
         let payload = usize::from(at(5)) * 6;
@@ -103,7 +103,7 @@ impl Peer {
         let mut packet = Ipv4Packet::new_unchecked(&mut frame[14..]);
         ip.emit(&mut packet, &ChecksumCapabilities::default());
         let mut tcp = TcpPacket::new_unchecked(packet.payload_mut());
-        // One of several connections that it opens, or the one that it saw last.
+        // One of several connections that the peer opens, or the one that it saw last.
         let source = if at(6) == 0 { self.ports.0 } else { at(6).into() };
         tcp.set_src_port(source.max(1));
         tcp.set_dst_port(if at(6) == 0 { self.ports.1 } else { PORT });
@@ -127,7 +127,7 @@ impl Peer {
 mod tests {
     use super::*;
 
-    /// Mostly segments that acknowledge all and carry something, so that connections get far.
+    /// Mostly segments that acknowledge everything and carry data, so that connections get far.
     #[test]
     fn peers_that_keep_to_no_rule_do_no_harm() {
         let mut random = 1u32;

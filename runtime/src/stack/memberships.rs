@@ -1,6 +1,7 @@
-//! Multicast groups of a port: reports when it joins and leaves, and answers to queriers, so that switches and routers send what is for it.
+//! Multicast group membership of a port: reports on join and leave, and answers to queriers, so that switches and routers forward the groups'
+//! packets to the port.
 //!
-//! IGMPv3 and MLDv2 as a host that takes every source; IGMPv2 and MLDv1 while a querier of these was heard.
+//! IGMPv3 and MLDv2 of a host that accepts every source; IGMPv2 and MLDv1 while a querier of these versions is present.
 
 mod messages;
 
@@ -12,31 +13,31 @@ use softnic_wire::Instant;
 
 use messages::{Packet, Query, Record, old_report, report};
 
-/// Groups that a port is a member of at a time.
+/// The largest number of groups that a port is a member of.
 const MAX_GROUPS: usize = 256;
-/// Groups in one report, so that it fits any link.
+/// The largest number of groups in one report, so that the report fits any link.
 const MAX_RECORDS: usize = 60;
-/// How often a change is told, for a report may be lost, and within what time again (RFC 3376, 8.1, 8.11).
+/// How often a change is reported, because a report may be lost, and the longest interval between the reports (RFC 3376, 8.1, 8.11).
 const ROBUSTNESS: u32 = 2;
 const REPEAT: Duration = Duration::from_secs(1);
-/// The longest time that an answer is put off.
+/// The longest delay of an answer.
 const LONGEST: Duration = Duration::from_secs(25);
-/// All groups are told of no more often, however often somebody asks.
+/// The shortest interval between two answers for all groups, however frequent the queries.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// For this time after a query of an old version answers are of that version (RFC 3376, 8.12; RFC 3810, 9.12).
+/// How long answers use an old version after a query of that version (RFC 3376, 8.12; RFC 3810, 9.12).
 const OLD_QUERIER: Duration = Duration::from_secs(260);
 
-/// Too many groups for one port.
+/// The port cannot be a member of so many groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a port is a member of at most {MAX_GROUPS} multicast groups")]
 pub struct TooManyGroups;
 
-/// What is to be said of a group.
+/// A group and its pending reports.
 #[derive(Debug, Clone, Copy)]
 struct Group {
-    /// Whether we are a member; else we have left, and it is forgotten when that is told.
+    /// Whether the port is a member. A group that was left is forgotten after the leave has been reported.
     member: bool,
-    /// How often the change is still to be told, and when next.
+    /// How often the change is still to be reported, and when next.
     changes: u32,
     change_at: Instant,
     /// When to answer a query for this group.
@@ -50,10 +51,10 @@ impl Group {
     }
 }
 
-/// What is known of the queriers of one IP version.
+/// State of the queriers of one IP version.
 #[derive(Debug, Clone, Copy, Default)]
 struct Querier {
-    /// Until then there is one of an old version.
+    /// Until when a querier of an old version counts as present.
     old_until: Option<Instant>,
     /// When to answer a query for all groups, and when that was done last.
     answer_at: Option<Instant>,
@@ -64,20 +65,20 @@ struct Querier {
 #[derive(Debug)]
 pub(super) struct Memberships {
     groups: BTreeMap<IpAddr, Group>,
-    /// Of IPv4 and of IPv6.
+    /// For IPv4 and for IPv6.
     queriers: [Querier; 2],
     random: u64,
     next: Option<Instant>,
 }
 
 impl Memberships {
-    /// No groups. Delays are drawn from `seed`: hosts that hear the same query should not answer at the same time.
+    /// No groups. `seed` is the seed of the delays: hosts that receive the same query should not answer at the same time.
     pub(super) fn new(seed: u64) -> Memberships {
         let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         Memberships { groups: BTreeMap::new(), queriers: [Querier::default(); 2], random, next: None }
     }
 
-    /// A time of less than `most`.
+    /// A random delay of less than `most`.
     fn delay(&mut self, most: Duration) -> Duration {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -86,7 +87,7 @@ impl Memberships {
         Duration::from_nanos((self.random >> 16) % nanos.max(1))
     }
 
-    /// The port is a member of these groups from now on, and of no others.
+    /// Makes the port a member of these groups, and of no others.
     pub(super) fn set(&mut self, now: Instant, groups: &BTreeSet<IpAddr>) -> Result<(), TooManyGroups> {
         let reported = || groups.iter().copied().filter(|&group| is_reported(group));
         if reported().count() > MAX_GROUPS {
@@ -103,7 +104,7 @@ impl Memberships {
                 self.groups.insert(address, group);
             }
         }
-        // Who joins and leaves without end is not told of all that it left.
+        // Leaves of a port that joins and leaves without end are dropped unreported.
         while self.groups.len() > 2 * MAX_GROUPS {
             let left = self.groups.iter().find(|(_, group)| !group.member).map(|(&address, _)| address);
             let Some(left) = left else { break };
@@ -113,7 +114,7 @@ impl Memberships {
         Ok(())
     }
 
-    /// Looks at an IP packet that came in; `true` when it was a query.
+    /// Handles an IP packet; `true` if it was a query.
     pub(super) fn handle_packet(&mut self, now: Instant, packet: &[u8]) -> bool {
         let Some(query) = Query::of(packet) else { return false };
         let answer_at = now + self.delay(query.within);
@@ -121,7 +122,7 @@ impl Memberships {
         if query.is_old {
             querier.old_until = Some(now + OLD_QUERIER);
         }
-        // What is to be said sooner stays so (RFC 3376, 5.2).
+        // An answer that is due earlier keeps its time (RFC 3376, 5.2).
         let sooner = |old: Option<Instant>, at: Instant| Some(old.map_or(at, |old| old.min(at)));
         match query.group {
             None => {
@@ -138,12 +139,12 @@ impl Memberships {
         true
     }
 
-    /// The packets to be sent now, each with its MAC address. `sources` are the port's addresses to send from.
+    /// The packets to be sent now, each with its MAC address. `sources` are the port's source addresses.
     pub(super) fn poll(&mut self, now: Instant, sources: (Option<Ipv4Addr>, Option<Ipv6Addr>)) -> Vec<Packet> {
         if self.next.is_none_or(|next| next > now) {
             return Vec::new();
         }
-        // Without an address reports come from none (RFC 3376, 4.2.13; RFC 3810, 5.2.13).
+        // Without a source address, reports use the unspecified address (RFC 3376, 4.2.13; RFC 3810, 5.2.13).
         let four = IpAddr::from(sources.0.unwrap_or(Ipv4Addr::UNSPECIFIED));
         let six = IpAddr::from(sources.1.unwrap_or(Ipv6Addr::UNSPECIFIED));
         let mut packets = Vec::new();
@@ -159,7 +160,7 @@ impl Memberships {
         packets
     }
 
-    /// What is to be said now about the groups of one IP version.
+    /// The records to be sent now for the groups of one IP version.
     fn records(&mut self, now: Instant, place: usize, is_v4: bool) -> Vec<(IpAddr, Record)> {
         let querier = &mut self.queriers[place];
         let all = querier.answer_at.is_some_and(|at| at <= now);
@@ -189,7 +190,7 @@ impl Memberships {
         records
     }
 
-    /// When [`Memberships::poll`] has something.
+    /// When [`Memberships::poll`] next has packets.
     #[inline]
     pub(super) fn next(&self) -> Option<Instant> {
         self.next
@@ -201,7 +202,7 @@ impl Memberships {
     }
 }
 
-/// Whether reports tell of a group: not of the one that all are in, nor of those that leave no host (RFC 3376, 6; RFC 3810, 6).
+/// Whether a group is reported: not the all-hosts group, nor groups of a scope that does not leave the host (RFC 3376, 6; RFC 3810, 6).
 fn is_reported(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(group) => group.is_multicast() && group != Ipv4Addr::new(224, 0, 0, 1),

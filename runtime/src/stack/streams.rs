@@ -1,6 +1,6 @@
-//! TCP streams over smoltcp: listeners, connections, and what each may take of memory and time.
+//! TCP streams over smoltcp: listeners, connections, and their limits of memory and time.
 //!
-//! smoltcp gets IP packets and makes some; the Ethernet header is the business of whoever has the table of neighbours.
+//! smoltcp receives and emits IP packets. The Ethernet header is added by the owner of the neighbour table.
 
 mod care;
 mod error;
@@ -25,55 +25,55 @@ use segment::is_host;
 use socket::{Cause, is_open, new_socket, ours, smol};
 use watch::Watch;
 
-/// Ports that are listened to at a time.
+/// The largest number of ports that are listened to.
 const MAX_LISTENERS: usize = 8;
-/// Connections at a time, in whatever state behind the handshake; and those that a program opens.
+/// The largest number of connections past the handshake, in any state, including connections that the program opens.
 const MAX_STREAMS: usize = 64;
-/// Connections that others have begun and not finished opening. One more takes the place of the oldest: who begins many and finishes none
-/// keeps nobody else out.
+/// The largest number of half-open connections that peers have begun. A further one displaces the oldest, so a peer that begins many and
+/// finishes none does not keep other peers out.
 const MAX_HALF_OPEN: usize = 32;
-/// Bytes that wait in each direction of a connection. One more and windows would have a scale, and rounding them would take back what was
-/// granted.
+/// Size of the buffer in each direction of a connection. With one more byte, windows would be scaled, and rounding would take back part of a
+/// window that was granted.
 const BUFFER: usize = u16::MAX as usize;
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// After this time without a word of the peer a connection is over.
+/// How long a peer may be silent before its connection ends.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// A peer of which nothing was heard for this time is asked for a sign of life (RFC 9293, 3.8.4).
+/// How long a peer may be silent before a keep-alive is sent (RFC 9293, 3.8.4).
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// How long a stream that its owner gave back may take to deliver what was written.
+/// How long a closed stream may take to deliver the data written to it.
 const LINGER: Duration = Duration::from_secs(60);
-/// When smoltcp is asked again that wanted to be asked now and had nothing.
+/// When to poll smoltcp again if it asked to be polled now and had nothing to do.
 const AGAIN: Duration = Duration::from_millis(1);
-/// Ports of connections that we open are from here on (RFC 6335, 6).
+/// The first local port of connections that the program opens (RFC 6335, 6).
 const FIRST_DYNAMIC_PORT: u16 = 0xc000;
 
-/// The name of a stream; none is used twice.
+/// Identifies a stream; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(u64);
 
-/// Where a stream is.
+/// The state of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamState {
-    /// It is being opened.
+    /// The connection is being opened.
     Connecting,
-    /// Bytes go in at least one direction.
+    /// Data can flow in at least one direction.
     Open,
-    /// Both ends have ended it; what came may still be read.
+    /// Both ends have closed the stream; received data may still be read.
     Closed,
-    /// It is over.
+    /// The stream has ended with an error.
     Failed(StreamError),
 }
 
-/// Whose a stream is.
+/// The owner of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    /// Nobody's: a peer is opening it, since then.
+    /// No owner: a peer began the handshake at this time.
     HalfOpen(Instant),
-    /// Nobody's yet: it waits at a listener.
+    /// No owner yet: the connection waits at a listener.
     Queued,
     Program,
-    /// Nobody's any more: it ends by itself, at that time at the latest.
+    /// No owner any more: the stream ends by itself, at this time at the latest.
     Released(Instant),
 }
 
@@ -81,12 +81,12 @@ enum Owner {
 struct Stream {
     socket: SocketHandle,
     owner: Owner,
-    /// As it was when it was last looked at.
+    /// The state of the socket at the last check.
     state: State,
     error: Option<StreamError>,
-    /// What was seen of it, once something was.
+    /// Observations of the connection, from its first segment on.
     watch: Option<Watch>,
-    /// Bytes that came before the end and were not read in time: smoltcp forgets them.
+    /// Bytes that arrived before the end and were not read in time. smoltcp would discard them.
     rest: VecDeque<u8>,
 }
 
@@ -94,11 +94,11 @@ struct Stream {
 struct Listener {
     port: u16,
     backlog: usize,
-    /// Connections that are open and wait for [`Streams::accept`].
+    /// Established connections that wait for [`Streams::accept`].
     ready: VecDeque<StreamId>,
 }
 
-/// The TCP of a port.
+/// The TCP streams of a port.
 pub struct Streams {
     interface: Interface,
     sockets: SocketSet<'static>,
@@ -107,12 +107,12 @@ pub struct Streams {
     streams: BTreeMap<StreamId, Stream>,
     last_id: u64,
     next_port: u16,
-    /// When there is something to do; it is zero when that is now.
+    /// When there is something to do; zero if that is now.
     next: Option<Instant>,
 }
 
 impl Streams {
-    /// No listeners and no connections. IP packets are at most `mtu` bytes long; sequence numbers and ports are drawn from `seed`.
+    /// No listeners and no connections. IP packets are at most `mtu` bytes long. `seed` is the seed of sequence numbers and ports.
     pub fn new(mtu: usize, seed: u64) -> Streams {
         let mut packets = Packets::new(mtu);
         let mut config = Config::new(HardwareAddress::Ip);
@@ -129,8 +129,8 @@ impl Streams {
         }
     }
 
-    /// Takes connections to a port of any address from now on: at most `backlog` of them wait for [`Streams::accept`], who comes then is
-    /// not answered, and tries again.
+    /// Listens to a port at every address. At most `backlog` connections wait for [`Streams::accept`]. Beyond that, peers get no answer and try
+    /// again.
     pub fn listen(&mut self, port: u16, backlog: usize) -> Result<(), StreamError> {
         if port == 0 {
             return Err(StreamError::NoEndpoint);
@@ -145,7 +145,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Takes no more connections to a port; those that wait there are reset.
+    /// Stops listening to a port. Connections that wait there are reset.
     pub fn unlisten(&mut self, port: u16) {
         let Some(at) = self.listeners.iter().position(|listener| listener.port == port) else { return };
         for id in self.listeners.remove(at).ready {
@@ -153,7 +153,7 @@ impl Streams {
         }
     }
 
-    /// The connection to a port that waits for the longest time, with the peer's address.
+    /// The oldest connection that waits at a port, with the peer's address.
     pub fn accept(&mut self, port: u16) -> Option<(StreamId, SocketAddr)> {
         let listener = self.listeners.iter_mut().find(|listener| listener.port == port)?;
         let id = listener.ready.pop_front()?;
@@ -163,7 +163,7 @@ impl Streams {
         Some((id, SocketAddr::new(peer.addr.into(), peer.port)))
     }
 
-    /// Begins a connection from an address of ours.
+    /// Opens a connection from a local address.
     pub(crate) fn connect(&mut self, source: IpAddr, peer: SocketAddr) -> Result<StreamId, StreamError> {
         if peer.port() == 0 || !is_host(peer.ip()) {
             return Err(StreamError::NoEndpoint);
@@ -176,7 +176,7 @@ impl Streams {
         Ok(self.add(socket, Owner::Program))
     }
 
-    /// A port that no connection of ours has.
+    /// A port that no local connection uses.
     fn free_port(&mut self) -> u16 {
         loop {
             let port = self.next_port;
@@ -208,7 +208,7 @@ impl Streams {
         self.listeners.iter_mut().for_each(|listener| listener.ready.retain(|&ready| ready != id));
     }
 
-    /// Sees to it that there is room for another connection, if need be instead of one that only ends.
+    /// Makes room for another connection, if need be by dropping one that was released.
     fn make_room(&mut self) -> Result<(), StreamError> {
         let full = self.streams.values().filter(|s| !matches!(s.owner, Owner::HalfOpen(_))).count() >= MAX_STREAMS;
         if full {
@@ -222,7 +222,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Reads bytes that have come: how many, 0 when there will be no more. `None` while there are none.
+    /// Reads received bytes. Returns their number; 0 at the end of the stream; `None` if there are none yet.
     pub fn read(&mut self, id: StreamId, room: &mut [u8]) -> Result<Option<usize>, StreamError> {
         self.touch();
         let (stream, socket) = self.stream(id)?;
@@ -241,7 +241,7 @@ impl Streams {
         }
     }
 
-    /// Writes as many bytes as there is room for: how many. None before the connection is open.
+    /// Writes as many bytes as there is room for. Returns their number; 0 before the connection is open.
     pub fn write(&mut self, id: StreamId, bytes: &[u8]) -> Result<usize, StreamError> {
         self.touch();
         let (stream, socket) = self.stream(id)?;
@@ -252,23 +252,23 @@ impl Streams {
         }
     }
 
-    /// Bytes that were written and that the peer has not acknowledged.
+    /// The number of bytes written and not acknowledged by the peer.
     pub fn unacknowledged(&mut self, id: StreamId) -> Result<usize, StreamError> {
         Ok(self.stream(id)?.1.send_queue())
     }
 
-    /// Nothing will be written any more: the peer reads the end behind what was written.
+    /// Closes the sending direction: the peer reads the end of the stream after the data written so far.
     pub fn shutdown(&mut self, id: StreamId) -> Result<(), StreamError> {
         self.touch();
         self.stream(id)?.1.close();
         Ok(())
     }
 
-    /// Gives a stream back: what was written is still delivered, what comes is not.
+    /// Releases a stream: data written is still delivered, data received is not.
     pub fn close(&mut self, now: Instant, id: StreamId) {
         self.touch();
         let Ok((stream, socket)) = self.stream(id) else { return };
-        // What the owner has not read is lost, and the peer must know (RFC 2525, 2.17).
+        // Unread data is lost, and the peer must learn of that (RFC 2525, 2.17).
         if socket.recv_queue() > 0 {
             socket.abort();
         } else {
@@ -286,7 +286,7 @@ impl Streams {
         stream.owner = Owner::Released(Instant::ZERO + Duration::MAX);
     }
 
-    /// Where a stream is.
+    /// The state of a stream.
     pub fn state(&mut self, id: StreamId) -> Result<StreamState, StreamError> {
         let (stream, socket) = self.stream(id)?;
         Ok(match (stream.error, socket.state()) {
@@ -305,12 +305,12 @@ impl Streams {
         Ok((stream, socket))
     }
 
-    /// How many connections there are, whoever has them.
+    /// The number of connections, of any owner.
     pub(super) fn len(&self) -> usize {
         self.streams.len()
     }
 
-    /// A segment to an address of ours came in, in a packet; the answer that goes back to where it came from, if there is one at once.
+    /// Handles a packet with a segment to a local address. Returns the reply to the packet's sender, if there is an immediate one.
     pub(crate) fn handle_packet(&mut self, now: Instant, segment: &Segment, packet: &[u8]) -> Option<Vec<u8>> {
         if let Some(watch) = self.watch_of(now, segment.to, segment.from)
             && !watch.admits(segment)
@@ -330,10 +330,10 @@ impl Streams {
         reply
     }
 
-    /// Gives a packet to an address of ours to smoltcp.
+    /// Passes a packet for a local address to smoltcp.
     fn feed(&mut self, now: Instant, to: SocketAddr, packet: Vec<u8>) {
         let whole = if to.is_ipv4() { 32 } else { 128 };
-        // The one address that counts: smoltcp is not bothered with how many there are.
+        // Only the destination address is set, however many addresses the port has.
         self.interface.update_ip_addrs(|addresses| {
             addresses.clear();
             let _ = addresses.push(IpCidr::new(to.ip().into(), whole));
@@ -347,7 +347,7 @@ impl Streams {
         self.listeners.iter().any(|listener| listener.port == port)
     }
 
-    /// Whether a segment belongs to a connection that there is.
+    /// Whether a segment belongs to an existing connection.
     fn is_known(&self, segment: &Segment) -> bool {
         let (local, remote) = (IpEndpoint::from(segment.to), IpEndpoint::from(segment.from));
         self.streams.values().any(|stream| {
@@ -356,7 +356,7 @@ impl Streams {
         })
     }
 
-    /// Makes a socket for a peer that opens a connection; `None` when there is no room, and the peer is to try again.
+    /// Creates a socket for a peer that opens a connection; `None` if there is no room, and the peer has to try again.
     fn open(&mut self, now: Instant, segment: &Segment) -> Option<()> {
         let port = segment.to.port();
         let listener = self.listeners.iter().find(|listener| listener.port == port)?;
@@ -367,7 +367,7 @@ impl Streams {
         let half_open = |(&id, stream): (&StreamId, &Stream)| matches!(stream.owner, Owner::HalfOpen(_)).then_some(id);
         let half_open: Vec<_> = self.streams.iter().filter_map(half_open).collect();
         if half_open.len() >= MAX_HALF_OPEN {
-            // Names go up, so the first is the oldest.
+            // Ids ascend, so the first is the oldest.
             self.remove(half_open[0]);
         }
         let mut socket = new_socket();
@@ -376,7 +376,7 @@ impl Streams {
         Some(())
     }
 
-    /// The next IP packet that is to be sent, with where to.
+    /// The next IP packet to send, with its destination.
     pub(crate) fn poll_packet(&mut self, now: Instant) -> Option<(IpAddr, Vec<u8>)> {
         if self.packets.out.is_empty() {
             self.handle_timeout(now);
@@ -389,13 +389,13 @@ impl Streams {
         Some((destination, packet))
     }
 
-    /// Whether [`Streams::poll_packet`] may have something whatever time it is.
+    /// Whether [`Streams::poll_packet`] may have a packet at any time.
     #[inline]
     pub(crate) fn may_transmit(&self) -> bool {
         !self.packets.out.is_empty() || self.next == Some(Instant::ZERO)
     }
 
-    /// Packets to an address cannot be sent: who wanted to connect there hears of it, connections go on trying.
+    /// Reports an address as unreachable: connection attempts to it fail, open connections keep trying.
     pub(crate) fn handle_unreachable(&mut self, address: IpAddr, error: StreamError) {
         for stream in self.streams.values_mut() {
             let socket = self.sockets.get_mut::<Socket<'_>>(stream.socket);
@@ -408,13 +408,13 @@ impl Streams {
         self.touch();
     }
 
-    /// When [`Streams::handle_timeout`] has something to do.
+    /// When [`Streams::handle_timeout`] is due.
     #[inline]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Time has passed.
+    /// Call when time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.next.is_none_or(|next| next > now) {
             return;
@@ -434,12 +434,12 @@ impl Streams {
         }
     }
 
-    /// There may be something to do now.
+    /// Schedules a call of [`Streams::handle_timeout`] for now.
     fn touch(&mut self) {
         self.next = Some(Instant::ZERO);
     }
 
-    /// Draws conclusions from what smoltcp has done.
+    /// Updates owners and timers after smoltcp has run.
     fn settle(&mut self, now: Instant, cause: Cause) {
         let mut over = Vec::new();
         let mut room = MAX_STREAMS
@@ -449,7 +449,7 @@ impl Streams {
             let (old, state) = (stream.state, socket.state());
             stream.state = state;
             if is_open(state) {
-                // From here on it is this crate that looks after the peer.
+                // From now on `care` watches the peer.
                 socket.set_timeout(None);
             }
             let gone = state == State::Closed && socket.remote_endpoint().is_none();

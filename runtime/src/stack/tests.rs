@@ -12,12 +12,12 @@ use world::{Faults, World, at, ip};
 
 const PORT: u16 = 18515;
 
-/// Bytes that differ from place to place.
+/// Bytes that differ from position to position.
 fn pattern(len: usize, salt: usize) -> Vec<u8> {
     (0..len).map(|i| (i.wrapping_mul(31) ^ i >> 8 ^ salt) as u8).collect()
 }
 
-/// What one end of an exchange still has to write, and what it has read.
+/// One end of an exchange: what it still has to write, and what it has read.
 struct End {
     stack: usize,
     id: StreamId,
@@ -32,7 +32,7 @@ impl End {
         End { stack, id, out, written: 0, read: Vec::new(), ended: false }
     }
 
-    /// Moves bytes as far as it goes.
+    /// Moves as many bytes as possible.
     fn turn(&mut self, world: &mut World) {
         let streams = world.streams(self.stack);
         if self.written < self.out.len() {
@@ -82,7 +82,7 @@ fn a_mebibyte_goes_both_ways_whatever_the_wire_does() {
         });
         assert!(done, "seed {seed}: {} and {} bytes", ends[0].read.len(), ends[1].read.len());
         assert!(ends[0].read == ends[1].out && ends[1].read == ends[0].out, "other bytes than were written");
-        // Both ends are closed, and closed streams are gone after a while.
+        // Both ends are closed, and closed streams are removed after a while.
         for (stack, id) in [(0, client), (1, server)] {
             let now = world.now;
             world.streams(stack).close(now, id);
@@ -142,7 +142,7 @@ fn whom_nobody_answers_for_is_told_to_who_connects() {
     assert!(world.run_until(at(9), |world| failed(world, nobody)));
     let error = world.streams(0).read(nobody, &mut [0; 9]).unwrap_err();
     assert_eq!(error.to_string(), "10.0.0.9 does not answer: asked 4 times for its MAC address");
-    // A neighbour that is there, without TCP.
+    // The neighbour exists, but has no TCP.
     let silent = world.stacks[0].connect(SocketAddr::new(ip("10.0.0.3"), PORT)).unwrap();
     let mut third = Stack::from(world::neighbours(3, "10.0.0.3/24", &[]));
     std::mem::swap(&mut world.stacks[1], &mut third);
@@ -231,14 +231,14 @@ fn streams_pass_a_gateway_between_two_links() {
 
 #[test]
 fn a_port_in_a_vlan_tags_all_that_it_sends_and_hears_nothing_else() {
-    // The VLANs of two stacks, and whether they hear each other.
+    // The VLANs of two stacks, and whether their frames reach each other.
     for (vlans, hear) in [
         ([None, None], true),
         ([Some(7), Some(7)], true),
         ([Some(7), Some(8)], false),
         ([Some(7), None], false),
         ([None, Some(7)], false),
-        // A tag with a priority alone.
+        // A priority tag.
         ([Some(0), None], true),
     ] {
         let mut world = World::two(4, Faults::default());
@@ -252,7 +252,7 @@ fn a_port_in_a_vlan_tags_all_that_it_sends_and_hears_nothing_else() {
         assert!(frames.iter().all(|frame| tag.is_none_or(|tag| frame[12..16] == tag)));
         world.carry_all(0, frames);
         let open = |world: &mut World| world.streams(0).state(client) == Ok(StreamState::Open);
-        // One that has no VLAN does not answer with tags; to one that has priorities it need not.
+        // A stack without a VLAN answers without tags, which a stack with priority tags does not accept.
         let answers = vlans[0] != Some(0);
         assert_eq!(world.run_until(at(9), open), hear && answers, "{vlans:?}");
         assert_eq!(world.heard[0] > 0, hear, "{vlans:?}");
@@ -267,13 +267,13 @@ fn without_streams_segments_are_not_answered() {
     stack.handle_frame(Instant::ZERO, 0, &mut syn);
     assert!(!stack.may_transmit(0) && stack.poll_timeout().is_none());
     assert_eq!(stack.connect(SocketAddr::new(world.address(0), 1)), Err(StreamError::NoStreams));
-    // With streams the answer is a reset, to where the segment came from, and nobody is asked for.
+    // With streams the answer is a reset, sent to the segment's MAC address without address resolution.
     world.stacks[1].handle_frame(Instant::ZERO, 0, &mut syn);
     let frames = world::sent(&mut world.stacks[1], Instant::ZERO);
     assert_eq!((frames.len(), &frames[0][..6], frames[0][14 + 20 + 13]), (1, &syn[6..12], 0x14));
 }
 
-/// smoltcp panics at this.
+/// smoltcp would panic on these segments.
 #[test]
 fn a_peer_that_sends_more_than_its_window_is_not_heard() {
     let mut world = World::two(4, Faults::default());
@@ -303,7 +303,7 @@ fn a_stack_tells_its_groups_and_answers_who_asks_for_them() {
     let reports = world::sent(stack, Instant::ZERO);
     let to = |frames: &[Vec<u8>]| frames.iter().map(|frame| frame[..6].to_vec()).collect::<Vec<_>>();
     assert_eq!(to(&reports), [[1, 0, 0x5e, 0, 0, 22], [0x33, 0x33, 0, 0, 0, 0x16]]);
-    // The group in which it is asked for both of its addresses, which end alike, and the one that it joined.
+    // The solicited-node group of both of its addresses, which end alike, and the group that it joined.
     assert_eq!(reports[1][14 + 40 + 8 + 6..][..2], [0, 2]);
     world.run_until(at(5), |_| false);
     let stack = &mut world.stacks[0];
@@ -323,7 +323,7 @@ fn a_segment_that_was_damaged_or_that_a_stranger_made_up_acknowledges_nothing() 
     let mut room = [0; 9];
     assert!(world.run_until(at(2), |world| world.streams(0).read(client, &mut room) == Ok(Some(5))));
     assert!(world.run_until(at(2), |world| world.streams(1).unacknowledged(server) == Ok(0)));
-    // The server's bytes are lost from here on, and somebody says that they came.
+    // From here on the server's bytes are lost, and forged acknowledgements claim that they arrived.
     world.cut = true;
     world.streams(1).write(server, &[7; 5000]).unwrap();
     world.streams(0).write(client, b"x").unwrap();
@@ -339,7 +339,7 @@ fn a_segment_that_was_damaged_or_that_a_stranger_made_up_acknowledges_nothing() 
     let end = now + Duration::from_secs(5);
     world.run_until(end, |_| false);
     assert_eq!(world.streams(1).unacknowledged(server), Ok(5000));
-    // The wire is whole again, and all arrives.
+    // The wire works again, and all data arrives.
     world.cut = false;
     let (mut read, end) = (0, end + Duration::from_secs(15));
     assert!(world.run_until(end, |world| {

@@ -1,4 +1,4 @@
-//! IP packets whose next hop's MAC address is still asked for.
+//! IP packets that wait for the MAC address of their next hop.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -7,8 +7,8 @@ use softnic_wire::{Instant, MacAddr};
 
 use crate::neighbours::{NeighbourError, Neighbours};
 
-/// Packets that wait, for all neighbours together. The oldest one goes where another comes: of a connection the latest packet says most (RFC
-/// 1122, 2.3.2.2).
+/// Number of packets that wait, for all neighbours together. A new packet displaces the oldest one: the latest packet of a connection is the
+/// most useful (RFC 1122, 2.3.2.2).
 const MAX_WAITING: usize = 64;
 
 /// A packet that waits.
@@ -23,21 +23,21 @@ struct Packet {
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     packets: VecDeque<Packet>,
-    /// Something came in or time has passed: an answer may be among it.
+    /// A frame arrived or time has passed since the last look: a next hop may have answered.
     look: bool,
 }
 
-/// What became of a packet.
+/// The outcome for a packet that waited.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// It goes to this MAC address.
+    /// The packet is to be sent to this MAC address.
     Send(MacAddr, Vec<u8>),
-    /// It cannot be sent to this address.
+    /// The packet cannot be sent to this address.
     Lost(IpAddr, NeighbourError),
 }
 
 impl Waiting {
-    /// A packet for a neighbour that is asked for.
+    /// Adds a packet whose next hop is being resolved.
     pub(super) fn push(&mut self, neighbours: &Neighbours, destination: IpAddr, bytes: Vec<u8>) {
         if self.packets.len() >= MAX_WAITING {
             self.packets.pop_front();
@@ -46,13 +46,13 @@ impl Waiting {
         self.packets.push_back(Packet { destination, next_hop, bytes });
     }
 
-    /// The next call of [`Waiting::poll`] looks at the neighbours again.
+    /// Makes the next call of [`Waiting::poll`] check the neighbours again.
     #[inline]
     pub(super) fn look(&mut self) {
         self.look = true;
     }
 
-    /// Whether [`Waiting::poll`] may have something.
+    /// Whether [`Waiting::poll`] may have a packet.
     #[inline]
     pub(super) fn may_have(&self) -> bool {
         self.look && !self.packets.is_empty()
@@ -68,7 +68,7 @@ impl Waiting {
             match neighbours.mac_of(now, next_hop) {
                 Ok(None) => {}
                 Ok(Some(mac)) => return self.packets.remove(at).map(|packet| Outcome::Send(mac, packet.bytes)),
-                // The next look would ask anew: the others that wait for it go, too.
+                // The next check would start address resolution again, so drop all packets for this next hop.
                 Err(error) => {
                     self.packets.retain(|packet| packet.next_hop != next_hop);
                     return Some(Outcome::Lost(destination, error));

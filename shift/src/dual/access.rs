@@ -1,4 +1,4 @@
-//! Work of the program's: to the default's queue pair as ever, or to where the connection is.
+//! Work of the program: posted to the default's queue pair, or to the side that the connection uses.
 
 use softnic_nic::Nic;
 use softnic_nic::transports::qp::QpState;
@@ -11,13 +11,13 @@ use crate::connection::{Connection, Guard, Plain, parts};
 use crate::work::{Recv, Send};
 
 impl DualNic {
-    /// The connection of a queue pair, for [`DualNic::write_send`]; `None` where it is only the default NIC's.
+    /// The connection of a queue pair, for [`DualNic::write_send`]; `None` if only the default NIC has the queue pair.
     pub fn connection(&self, qpn: Qpn) -> Option<usize> {
         self.backup.as_ref()?.by_qpn.get(&qpn).copied()
     }
 
-    /// Whether sends of a connection go to the default's queue pair as ever, until something happens to a NIC: then they may be written there
-    /// ([`Nic::write_checked_send`]), which costs least, and are counted by [`DualNic::ring_direct`].
+    /// Whether sends of a connection may be written directly to the default's queue pair ([`Nic::write_checked_send`]), which costs least.
+    /// The answer holds until an event concerns one of the NICs. [`DualNic::ring_direct`] counts such sends.
     #[inline]
     pub fn is_direct(&self, at: usize) -> bool {
         let Some(Some(Connection { plain, guard, .. })) = self.backup.as_ref().and_then(|all| all.connections.get(at))
@@ -30,7 +30,7 @@ impl DualNic {
             && guard.as_ref().is_none_or(|guard| !guard.keeps_sends())
     }
 
-    /// Publishes what was written directly: so many sends that take a receive.
+    /// Rings the doorbell for sends that were written directly; `messages` of them consume a receive.
     #[inline]
     pub fn ring_direct(&mut self, now: Instant, at: usize, messages: u32) {
         let DualNic { nic, backup: Some(backup) } = self else { return };
@@ -39,7 +39,7 @@ impl DualNic {
         nic.ring_doorbell(now, plain.qpn);
     }
 
-    /// Writes a send work request that keeps to the queue pair's rules.
+    /// Writes a send work request that has been checked against the queue pair's rules.
     ///
     /// # Errors
     /// As [`Nic::write_checked_send`].
@@ -54,7 +54,7 @@ impl DualNic {
         }
         match guard {
             Some(guard) if guard.keeps_sends() => keep_send(nic, plain, guard, wr),
-            // Our own queue pair has room for more, and the program's completion queue may not.
+            // The actual queue pair has more room than the program requested, and the program's completion queue may not.
             _ if plain.init.caps.max_send_wr < OWN_SENDS && outstanding(nic, plain) >= plain.init.caps.max_send_wr => {
                 Err(PostError::QueueFull)
             }
@@ -68,7 +68,7 @@ impl DualNic {
         }
     }
 
-    /// Publishes what was written.
+    /// Rings the doorbell for sends that were written.
     #[inline]
     pub fn ring_doorbell(&mut self, now: Instant, at: usize) {
         let DualNic { nic, backup: Some(backup) } = self else { return };
@@ -83,7 +83,7 @@ impl DualNic {
         }
     }
 
-    /// Posts a receive that keeps to the queue pair's rules.
+    /// Posts a receive that has been checked against the queue pair's rules.
     ///
     /// # Errors
     /// As [`Nic::post_checked_recv`].
@@ -115,7 +115,7 @@ impl DualNic {
         Ok(())
     }
 
-    /// Posts a send work request, by the number of its queue pair.
+    /// Posts a send work request, by queue pair number.
     ///
     /// # Errors
     /// As [`Nic::post_send`].
@@ -127,7 +127,7 @@ impl DualNic {
         Ok(())
     }
 
-    /// Posts a receive, by the number of its queue pair.
+    /// Posts a receive, by queue pair number.
     ///
     /// # Errors
     /// As [`Nic::post_recv`].
@@ -137,12 +137,12 @@ impl DualNic {
         self.post_recv_at(at, wr)
     }
 
-    /// Acknowledgements that a connection owes, at whichever NIC, leave now ([`Nic::release_acks`]).
+    /// Sends the acknowledgements that a connection owes now, at either NIC ([`Nic::release_acks`]).
     pub fn release_acks(&mut self, qpn: Qpn) {
         self.nic.release_acks(qpn);
         if let Some(backup) = &mut self.backup
             && let Some(&at) = backup.by_qpn.get(&qpn)
-            // Of one to which nothing has happened nothing came by the backup.
+            // The backup has received nothing for a calm connection.
             && backup.connections[at].as_ref().is_some_and(|connection| !connection.calm)
             && let Some((_, guard)) = parts(&mut backup.connections, at)
         {
@@ -151,8 +151,8 @@ impl DualNic {
     }
 }
 
-/// A send waits here for its side. There are no more of them than the queue pair was made for, wherever they wait or are carried out: a
-/// program's completion queue may have room for just these.
+/// Keeps a send until its side can take it. The queue pair's capacity limits the number of sends, kept or outstanding: the program's
+/// completion queue may have room for just these.
 #[cold]
 fn keep_send(nic: &mut Nic, plain: &Plain, guard: &mut Guard, wr: &SendWr<'_>) -> Result<(), PostError> {
     if guard.machine.phase() == Phase::Failed && guard.doomed.is_none() {
@@ -169,14 +169,14 @@ fn keep_send(nic: &mut Nic, plain: &Plain, guard: &mut Guard, wr: &SendWr<'_>) -
     Ok(())
 }
 
-/// Sends that the default's queue pair has, our own among them.
+/// Sends outstanding at the default's queue pair, including work of our own.
 fn outstanding(nic: &Nic, plain: &Plain) -> u32 {
     let vitals = nic.vitals(plain.qpn).unwrap_or_default();
     vitals.posted.wrapping_sub(vitals.completed)
 }
 
-/// Why work is not taken. A queue pair that has just halted takes none, and what becomes of it is about to be known: the work waits as if
-/// there was no room.
+/// The error for work that was not accepted. A queue pair that has just halted accepts none, and the connection's state is about to change:
+/// the program retries, as if the queue were full.
 #[cold]
 fn kept(nic: &Nic, qpn: Qpn, error: PostError) -> PostError {
     match error {

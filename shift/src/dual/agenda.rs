@@ -1,14 +1,14 @@
-//! Which connections are to be looked at, and when. Each is known by itself: however many there are, a frame costs a look at its own alone.
+//! Schedules when connections are checked. Each connection is tracked separately, so a frame costs one check, for any number of connections.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use softnic_wire::{Instant, Qpn};
 
-/// Connections by the numbers of queue pairs. Our own NICs draw those, so no peer chooses which of them collide.
+/// Connections by queue pair number. The local NICs draw these numbers, so no peer can provoke collisions.
 pub(super) type QpnMap = HashMap<Qpn, usize, BuildHasherDefault<QpnHasher>>;
 
-/// Spreads the 24 bits of a number over 64.
+/// Spreads the 24 bits of a queue pair number over 64.
 #[derive(Default)]
 pub(super) struct QpnHasher(u64);
 
@@ -22,22 +22,22 @@ impl Hasher for QpnHasher {
     }
 
     fn write_u32(&mut self, value: u32) {
-        // Fibonacci hashing; the upper bits, which a table looks at first, depend on all others.
+        // Fibonacci hashing; the upper bits, which a hash table examines first, depend on all others.
         let mixed = (self.0 ^ u64::from(value)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = mixed ^ mixed >> 32;
     }
 }
 
-/// How a connection stands, as far as looks at it go.
+/// The state of a connection that decides when it is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Standing {
-    /// Something may happen to it that no event tells of: each frame of its queue pairs asks for a look.
+    /// The connection may change without an event: each frame of its queue pairs schedules a check.
     pub(super) unsettled: bool,
-    /// A frame of its backup must be looked at before the next one is taken.
+    /// After a frame at the backup the connection must be checked before the next frame is handled.
     pub(super) wary: bool,
-    /// Its frames may be taken late, when time passes: a shim holds them.
+    /// A shim holds frames of this connection: they may be handled later, by a timer.
     pub(super) holds_frames: bool,
-    /// When to look at it although nothing happens.
+    /// When to check the connection without an event.
     pub(super) timeout: Option<Instant>,
 }
 
@@ -48,20 +48,20 @@ struct Place {
     touched: bool,
 }
 
-/// The looks that are to come.
+/// The pending checks.
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
     places: Vec<Place>,
-    /// To be looked at next, in this order.
+    /// Connections to be checked next, in this order.
     due: Vec<usize>,
-    /// Those of which something completed at the backup: they come before.
+    /// Connections with completions at the backup. They are checked first.
     touched: Vec<usize>,
     timers: BTreeSet<(Instant, usize)>,
     unsettled: usize,
     wary: usize,
-    /// Those that are unsettled and hold frames.
+    /// Unsettled connections that hold frames.
     holding: BTreeSet<usize>,
-    /// How many looks there were.
+    /// The number of checks so far.
     pub(super) looks: u64,
 }
 
@@ -79,13 +79,13 @@ impl Agenda {
         self.unsettled > 0
     }
 
-    /// Whether a frame of the backup must be looked at at once.
+    /// Whether a frame at the backup must be followed by a check at once.
     #[inline]
     pub(super) fn is_wary(&self) -> bool {
         self.wary > 0
     }
 
-    /// A frame came for a connection; whether it is to be looked at.
+    /// Records a frame for a connection. Returns whether a check was scheduled.
     pub(super) fn on_frame(&mut self, at: usize) -> bool {
         let unsettled = self.place(at).standing.unsettled;
         if unsettled {
@@ -94,28 +94,28 @@ impl Agenda {
         unsettled
     }
 
-    /// A connection is to be looked at.
+    /// Schedules a check of a connection.
     pub(super) fn mark(&mut self, at: usize) {
         if !std::mem::replace(&mut self.place(at).due, true) {
             self.due.push(at);
         }
     }
 
-    /// Something of a connection completed.
+    /// Records a completion for a connection.
     pub(super) fn touch(&mut self, at: usize) {
         if !std::mem::replace(&mut self.place(at).touched, true) {
             self.touched.push(at);
         }
     }
 
-    /// The connections of which something completed.
+    /// Takes the connections with completions.
     pub(super) fn take_touched(&mut self) -> Vec<usize> {
         let touched = std::mem::take(&mut self.touched);
         touched.iter().for_each(|&at| self.places[at].touched = false);
         touched
     }
 
-    /// The connections that are to be looked at now.
+    /// Takes the connections to be checked now.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<usize> {
         while let Some(&(_, at)) = self.timers.first().filter(|(timeout, _)| *timeout <= now) {
             self.timers.pop_first();
@@ -127,7 +127,7 @@ impl Agenda {
         due
     }
 
-    /// Time has passed for the NICs: frames that shims held may have been taken.
+    /// Time has passed for the NICs: shims may have released frames.
     pub(super) fn on_time(&mut self) {
         for at in std::mem::take(&mut self.holding) {
             self.mark(at);
@@ -135,7 +135,7 @@ impl Agenda {
         }
     }
 
-    /// How a connection stands from now on.
+    /// Sets the state that decides when a connection is checked.
     pub(super) fn note(&mut self, at: usize, standing: Standing) {
         let before = std::mem::replace(&mut self.place(at).standing, standing);
         if before == standing {
@@ -153,7 +153,7 @@ impl Agenda {
         }
     }
 
-    /// When the next look is due although nothing happens.
+    /// When the next check is due without an event.
     #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.timers.first().map(|&(timeout, _)| timeout)

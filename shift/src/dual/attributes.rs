@@ -1,4 +1,4 @@
-//! States and attributes of a protected queue pair, as the program sets and sees them, whichever NIC is used.
+//! States and attributes of a protected queue pair, as the program sets and sees them, whichever NIC is in use.
 
 use softnic_nic::transports::Event;
 use softnic_nic::transports::memory::Access;
@@ -13,8 +13,8 @@ use super::{Backup, DualNic};
 use crate::connection::{Connection, Drain, Guard, Stage, parts};
 
 impl DualNic {
-    /// Changes a queue pair as the program asks. A connection that goes to the error state, or is reset, is not protected any more: its work,
-    /// at whichever NIC it is, is flushed or forgotten.
+    /// Modifies a queue pair at the program's request. A connection that moves to the error state, or is reset, is no longer protected: its
+    /// work at either NIC is flushed (error) or dropped (reset).
     ///
     /// # Errors
     /// As [`Nic::modify_qp`].
@@ -26,7 +26,7 @@ impl DualNic {
         if !connection.is_some_and(|connection| connection.calm && attr.state.is_none_or(rises)) {
             return self.modify_at(now, at, qpn, attr);
         }
-        // The queue pair does it by itself, and the one at the backup follows.
+        // The default's queue pair executes the change; its counterpart at the backup follows later.
         let has_guard = connection.is_some_and(|connection| connection.guard.is_some());
         nic.modify_qp(qpn, attr)?;
         if has_guard {
@@ -35,7 +35,7 @@ impl DualNic {
         Ok(())
     }
 
-    /// Changes a queue pair that ends, or drains, or to which something has happened.
+    /// Modifies a queue pair that ends or drains, or that is not calm.
     #[cold]
     fn modify_at(&mut self, now: Instant, at: usize, qpn: Qpn, attr: &QpAttr) -> Result<(), ModifyError> {
         let DualNic { nic, backup: Some(backup) } = self else { return self.nic.modify_qp(qpn, attr) };
@@ -64,7 +64,7 @@ impl DualNic {
         }
     }
 
-    /// The state of a queue pair, and its attributes, as the program set them.
+    /// The state and attributes of a queue pair, as the program set them.
     pub fn query_qp(&self, qpn: Qpn) -> Option<(QpState, QpAttr)> {
         let (_, attr) = self.nic.query_qp(qpn)?;
         let state = self.nic.qp_state(qpn)?;
@@ -72,7 +72,7 @@ impl DualNic {
         let shown = shown_state(guard, state);
         let attr = match guard.is_hidden() || shown != state {
             true => guard.attr,
-            // What was connected anew has other PSNs, and lets the peer write its status.
+            // A reconnected queue pair has other PSNs, and lets the peer write its status.
             false => QpAttr { sq_psn: guard.attr.sq_psn, rq_psn: guard.attr.rq_psn, access: guard.attr.access, ..attr },
         };
         Some((shown, QpAttr { state: Some(shown), ..attr }))
@@ -84,7 +84,7 @@ impl DualNic {
         Some(self.disguise(qpn).map_or(state, |guard| shown_state(guard, state)))
     }
 
-    /// What hides from the program how its queue pair is, where that may be another way than the program has made it.
+    /// The guard that stands in for the default's queue pair, if that may differ from what the program made.
     fn disguise(&self, qpn: Qpn) -> Option<&Guard> {
         let backup = self.backup.as_ref()?;
         let connection = backup.connections.get(*backup.by_qpn.get(&qpn)?)?.as_ref()?;
@@ -92,10 +92,10 @@ impl DualNic {
     }
 }
 
-/// The state that the program has given a queue pair, which is in this one.
+/// The state that the program has given a queue pair whose actual state is `state`.
 fn shown_state(guard: &Guard, state: QpState) -> QpState {
     match state {
-        // Whatever its queue pairs are by now, the program has not made it ready to send.
+        // Whatever the state of the actual queue pairs, the program has not made this one ready to send.
         _ if guard.receives_only && (guard.is_hidden() || state == QpState::ReadyToSend) => QpState::ReadyToReceive,
         _ if guard.drain.is_some() && (guard.is_hidden() || state == QpState::ReadyToSend) => QpState::SendQueueDrain,
         _ if guard.is_hidden() => QpState::ReadyToSend,
@@ -104,9 +104,9 @@ fn shown_state(guard: &Guard, state: QpState) -> QpState {
 }
 
 impl Backup {
-    /// Changes a connection that has a backup, or is about to: the queue pairs of both sides have the same attributes.
+    /// Modifies a connection that has a backup, or is about to get one: the queue pairs of both sides keep equal attributes.
     fn modify(&mut self, nic: &mut Nic, now: Instant, at: usize, attr: &QpAttr) -> Result<(), ModifyError> {
-        // What completed is told before anything is said of it.
+        // Completions are delivered before the change takes effect.
         self.drain(nic, now);
         let drained = self.is_drained(nic, at);
         let Backup { nic: backup, connections, config, .. } = self;
@@ -114,7 +114,7 @@ impl Backup {
         let state = nic.qp_state(plain.qpn).ok_or(ModifyError::NoSuchQp)?;
         let from = shown_state(guard, state);
         let to = attr.state.unwrap_or(from);
-        // Where nothing has happened to it, the default's queue pair itself does all this. One that drains our way does so until it is resumed.
+        // If failover has not touched the connection, the default's queue pair does all of this. A drain emulated here stays so until resumed.
         let undisturbed = guard.machine.is_settled() || guard.stage != Stage::Ready;
         let by_nic = state == from && !guard.is_hidden() && (undisturbed || from == QpState::ReadyToReceive);
         if by_nic {
@@ -138,7 +138,7 @@ impl Backup {
             (QpState::SendQueueDrain, QpState::ReadyToSend) => guard.drain = None,
             _ => {}
         }
-        // Statuses are written, whatever the program lets its peer do.
+        // Peers write statuses, whatever access the program grants.
         let access = attr.access.map(|access| access | Access::REMOTE_WRITE);
         let changes = QpAttr { state: None, path: None, sq_psn: None, rq_psn: None, access, ..*attr };
         backup.update_qp(guard.backup, &changes);
@@ -154,7 +154,7 @@ impl Backup {
         Ok(())
     }
 
-    /// Whether all sends are done that had begun when the program wanted no other to begin.
+    /// Whether all sends are complete that had begun when the program requested SQD.
     fn is_drained(&mut self, nic: &Nic, at: usize) -> bool {
         let Backup { nic: backup, connections, own_wr_id, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return false };
@@ -171,7 +171,7 @@ impl Backup {
             && outstanding.all(|(side, wr_id)| is_own(side, wr_id))
     }
 
-    /// The program is told when its sends are drained, where no NIC does it.
+    /// Reports to the program that its sends are drained, if no NIC does so.
     pub(super) fn check_drained(&mut self, nic: &Nic, at: usize) {
         let waits = |guard: &Guard| guard.drain.is_some_and(|drain| drain.notify && !drain.by_nic);
         if self.guard(at).is_some_and(waits) && self.is_drained(nic, at) {

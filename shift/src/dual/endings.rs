@@ -1,4 +1,4 @@
-//! Connections that end: in errors, or because the program ends them.
+//! How connections end: in errors, or at the program's request.
 
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{Completion, Status as WcStatus, WcOpcode};
@@ -12,9 +12,9 @@ use crate::machine::Refusal;
 use crate::work::{Recv, Send};
 
 impl Backup {
-    /// Everything ends in errors, in the order in which it was posted.
+    /// Completes all work in errors, in the order in which it was posted.
     pub(super) fn fail(&mut self, nic: &mut Nic, now: Instant, at: usize, why: Refusal) {
-        // What completed before is told before.
+        // Earlier completions are delivered first.
         self.drain(nic, now);
         if matches!(why, Refusal::BothSides | Refusal::Silence) && self.is_idle(nic, at) {
             return self.doom(nic, at, why);
@@ -22,7 +22,7 @@ impl Backup {
         self.fail_now(nic, now, at, why);
     }
 
-    /// Whether nothing of the program's is to be sent.
+    /// Whether the program has no sends outstanding or waiting.
     fn is_idle(&mut self, nic: &Nic, at: usize) -> bool {
         let Backup { connections, own_wr_id, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return false };
@@ -32,8 +32,8 @@ impl Backup {
             && outstanding.all(|send| send.wr.wr_id == *own_wr_id)
     }
 
-    /// A peer that cannot be reached says nothing to a program that only receives, as without a backup: its next send finds out. Nothing of
-    /// ours is sent any more, and receives stay in place.
+    /// Marks an idle connection as unable to continue. A program that only receives gets no error, as without a backup; its next send fails.
+    /// No further work of our own is sent, and receives stay in place.
     fn doom(&mut self, nic: &mut Nic, at: usize, why: Refusal) {
         let Backup { nic: backup, connections, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
@@ -43,7 +43,7 @@ impl Backup {
         guard.recv_moved = false;
     }
 
-    /// The program sends by a connection that cannot go on.
+    /// Ends a connection that cannot continue, when the program sends.
     pub(super) fn meet_doom(&mut self, nic: &mut Nic, now: Instant, at: usize) {
         let doomed = parts(&mut self.connections, at).and_then(|(_, guard)| guard.doomed.take());
         if let Some(why) = doomed {
@@ -53,7 +53,7 @@ impl Backup {
 
     fn fail_now(&mut self, nic: &mut Nic, now: Instant, at: usize, why: Refusal) {
         self.flush(nic, at, Some(WcStatus::RetryExcErr));
-        // The peer, which may wait for us, learns of it where the backup still sends. Else it finds that we are silent.
+        // Notify the peer, which may wait for our answer, if the backup still sends. Otherwise the peer's wait times out.
         let wake = self.guard(at).is_some_and(|guard| {
             let status = guard.machine.status();
             status.woke && guard.published != status.epoch
@@ -65,7 +65,7 @@ impl Backup {
         }
     }
 
-    /// The program itself ends a connection, or an error of its own that was told does.
+    /// Ends a connection because the program does, or because the program received an error of its own.
     pub(super) fn end(&mut self, nic: &mut Nic, now: Instant, at: usize) {
         self.drain(nic, now);
         let Some((_, guard)) = parts(&mut self.connections, at) else { return };
@@ -79,7 +79,7 @@ impl Backup {
         self.note(at);
     }
 
-    /// A connection that has ended before it had a backup gets none.
+    /// Stops the setup of the backup for a connection that ended before it had one.
     pub(super) fn stop_meeting(&mut self, at: usize) {
         let Some((_, guard)) = parts(&mut self.connections, at) else { return };
         if guard.stage != Stage::Ready {
@@ -88,13 +88,13 @@ impl Backup {
         }
     }
 
-    /// Flushes the work of both sides, and what waits; the first send with a status of its own where one is given.
+    /// Flushes the work of both sides and the work that waits. The first send gets the given status, if any.
     fn flush(&mut self, nic: &mut Nic, at: usize, mut first: Option<WcStatus>) {
         let Backup { nic: backup, connections, own_wr_id, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
         let (qpn, init) = (plain.qpn, plain.init);
         guard.recv_moved = false;
-        // Nothing of the program's memory is used any more behind its end.
+        // After the end, nothing may access the program's memory.
         let mut recvs = backup.outstanding_recvs(guard.backup).into_iter().flatten();
         let in_use =
             recvs.any(|recv| recv.wr_id != *own_wr_id) || guard.at_backup.iter().any(|sent| sent.send.is_some());
@@ -105,7 +105,7 @@ impl Backup {
         let at_backup: Vec<Sent> = guard.at_backup.drain(..).collect();
         let left = at_backup.into_iter().filter(|entry| sent.is_some_and(|first| entry.seq >= first));
         let mut sends: Vec<Send> = left.filter_map(|entry| entry.send).collect();
-        // What the default still has it flushes itself, before all that waits.
+        // The default flushes its outstanding sends itself, before all that waits.
         let own = nic.outstanding_sends(qpn).into_iter().flatten();
         let outstanding = own.filter(|send| send.wr.wr_id != *own_wr_id).count();
         if outstanding > 0 {
@@ -116,13 +116,13 @@ impl Backup {
         let _ = backup.take_recvs(guard.backup, |wr| recvs.push(Recv::new(wr, true)));
         recvs.retain(|recv| recv.wr_id != *own_wr_id);
         recvs.extend(guard.recvs.drain(..));
-        // Its own come first: they were posted before.
+        // Work of the default was posted earlier, so it is flushed first.
         if sends.is_empty() {
             let _ = nic.modify_qp(qpn, &error);
         }
         sends.extend(guard.queue.drain(..));
         for send in &sends {
-            // Behind an error nothing goes well any more.
+            // No work succeeds after an error.
             let status = match send.covered && first.is_some() {
                 true => WcStatus::Success,
                 false => first.take().unwrap_or(WcStatus::WrFlushErr),

@@ -1,4 +1,4 @@
-//! What a connection has at both NICs while it is protected: how it is made, and given back.
+//! Creation and release of the resources that a protected connection has at both NICs.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use super::{Backup, OWN_SENDS, ProtectError, Request};
 use crate::connection::{CONTROL, Connection, Guard, Stage};
 use crate::machine::Machine;
 
-/// Where the control memory of connections lies: each has a place of its own, at both NICs.
+/// Base address of the control memory: each connection has its own range, at both NICs.
 const CONTROL_BASE: u64 = 0x5346_0000_0000_0000;
 
 impl Backup {
@@ -20,7 +20,7 @@ impl Backup {
         std::array::from_fn(|_| (self.random.next_u32() >> 8) as u8)
     }
 
-    /// Makes what a connection needs at both NICs.
+    /// Creates what a connection needs at both NICs.
     pub(super) fn make_guard(
         &mut self,
         nic: &mut Nic,
@@ -43,8 +43,8 @@ impl Backup {
             return Err(ProtectError::Mtu);
         }
         let pd = *self.pds.get(&init.pd).ok_or(ProtectError::Resources)?;
-        // A receive of our own waits there, and statuses and fences go by the same queue. For these the program's last receive, and its last
-        // sends, wait here where its queues are full: sizes are rounded up to powers of two, which programs ask for.
+        // The backup's queues also hold a receive of our own, statuses and fences. When these queues are full, the program's last receive and last
+        // sends wait here instead: sizes are rounded up to powers of two, which programs ask for.
         let (max_send_wr, max_recv_wr) = (init.caps.max_send_wr.max(2 * OWN_SENDS), init.caps.max_recv_wr.max(2));
         let caps = Caps { max_send_wr, max_recv_wr, ..init.caps };
         let shadow = QpInit {
@@ -110,7 +110,7 @@ impl Backup {
         })
     }
 
-    /// Registers control memory at the default under a key that we draw: what the NIC draws itself is the program's.
+    /// Registers control memory at the default under a key drawn here. The sequence of keys that the NIC draws is left to the program.
     fn register_control(&mut self, mut register: impl FnMut(u32) -> Result<u32, MrError>) -> Result<u32, MrError> {
         const TRIES: usize = 16;
         let mut done = Err(MrError::NoKeys);
@@ -123,7 +123,7 @@ impl Backup {
         done
     }
 
-    /// Destroys a queue pair of the backup, with what it completed: another one may get its number.
+    /// Destroys a queue pair of the backup and drops its completions, because its number may be reused.
     fn drop_backup_qp(&mut self, backup: Qpn) {
         self.by_backup.remove(&backup);
         let _ = self.nic.destroy_qp(backup);
@@ -132,7 +132,7 @@ impl Backup {
         }
     }
 
-    /// A connection was found to have no backup: it keeps nothing of one, and a peer that asks is told so.
+    /// Drops the backup of a connection for good. From now on, a peer that asks is answered that there is none.
     pub(super) fn give_up(&mut self, nic: &mut Nic, at: usize) {
         let Some(Some(connection)) = self.connections.get_mut(at) else { return };
         (connection.refused, connection.gave_up) = (true, true);
@@ -141,19 +141,20 @@ impl Backup {
         }
     }
 
-    /// Gives back what a connection had at both NICs.
+    /// Releases the resources of a connection at both NICs.
     fn drop_guard(&mut self, nic: &mut Nic, at: usize, guard: &Guard) {
         let _ = nic.dereg_mr(guard.control_keys[0]);
         self.bury(at, guard);
     }
 
-    /// The same for a verb: what it had at the backup is given back later. The domain of the default is empty at once, for the verb that frees it.
+    /// As [`Backup::drop_guard`], for a verb: resources at the backup are released later. The default's protection domain is empty at once, so that
+    /// a verb can free it.
     pub(super) fn leave_guard(&mut self, nic: &mut Nic, at: usize, guard: Box<Guard>) {
         let _ = nic.dereg_mr(guard.control_keys[0]);
         self.owed.push(Owed::Guard { at, guard });
     }
 
-    /// Gives back what a connection had at the backup.
+    /// Releases the resources of a connection at the backup.
     pub(super) fn bury(&mut self, at: usize, guard: &Guard) {
         self.requests.extend(guard.stored.map(|object| Request::Delete { object }));
         self.note(at);
@@ -217,7 +218,7 @@ mod tests {
         dual.catch_up();
         assert!(!dual.owes());
         assert_eq!(count(&dual), of_one);
-        // One that is found to have no backup needs none either.
+        // A connection without a backup needs no queue pair there either.
         let DualNic { nic, backup: Some(backup) } = &mut dual else { unreachable!() };
         let at = backup.by_qpn[&first];
         backup.give_up(nic, at);

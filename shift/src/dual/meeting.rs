@@ -1,5 +1,5 @@
-//! The two ends of a connection tell each other of their backups, and ask for each other's keys: by MADs between their QP1s. Ends that have
-//! a store look there first (`store`).
+//! Both ends of a connection exchange the data of their backups, and query each other's keys, by MADs between their QP1s. Ends with a store
+//! look there first (`store`).
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use super::perform::settings_of;
 use super::{Backup, Notice, ProtectError, Request, Store};
 use crate::connection::{Guard, Plain, Stage, parts};
 
-/// How long the first question waits for an answer; each further one waits twice as long, up to the longest.
+/// How long the first query waits for an answer. Each further query waits twice as long, up to the longest wait.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
-/// Questions without any answer after which the peer has no backup.
+/// Unanswered queries after which the peer counts as having no backup.
 const SILENCE: u32 = 12;
-/// How long an answer about a key is waited for.
+/// How long a query for a key waits for an answer.
 const KEY_WAIT: Duration = Duration::from_millis(20);
 
 impl Backup {
-    /// Asks the peer, or the store, if it is time.
+    /// Queries the peer or the store, if the time has come.
     pub(super) fn meet(&mut self, nic: &mut Nic, now: Instant, at: usize) {
         let Some(guard) = self.guard(at) else { return };
         if guard.ask_at.is_none_or(|at| now < at) {
@@ -56,14 +56,14 @@ impl Backup {
         guard.asked += 1;
     }
 
-    /// A MAD for software came to QP1 of one of our NICs: one about failover, or at the backup one of the connection manager.
+    /// Handles a MAD for software that reached QP1 of a local NIC: a failover MAD, or at the backup a MAD of the connection manager.
     pub(super) fn handle_mad(&mut self, nic: &mut Nic, now: Instant, side: Side, received: &ReceivedMad) {
         if self.manager_mads.take(received) {
             return;
         }
         let Ok(header) = mad::Repr::parse(&received.mad) else { return };
         if header.method == mad::Method::GET_RESP && header.status != MadStatus::SUCCESS {
-            // The peer knows nothing of all this. The transaction id ends with our queue pair's number.
+            // The peer does not support this MAD class. The transaction id ends with the local queue pair number.
             let qpn = Qpn::new(header.transaction_id as u32 & 0x00ff_ffff);
             if self.config.store == Store::Peer
                 && let Some(&at) = self.by_qpn.get(&qpn)
@@ -82,7 +82,7 @@ impl Backup {
         }
     }
 
-    /// Whether an address is the one of a connection's peer at a side.
+    /// Whether an address is that of a connection's peer at a side.
     pub(super) fn is_peer(&self, at: usize, side: Side, src: IpAddr) -> bool {
         let Some(guard) = self.guard(at) else { return false };
         match side {
@@ -94,7 +94,7 @@ impl Backup {
     fn handle_hello(&mut self, nic: &mut Nic, received: &ReceivedMad) {
         let Ok(theirs) = Hello::parse(&received.mad) else { return };
         let gid = self.nic.port().addresses.clone();
-        // Who finds its peers in a store has nothing to tell here, and a peer that asks need not wait.
+        // An end that uses a store has no data for the peer here. It answers at once, so that the peer need not wait.
         let at = self.by_qpn.get(&theirs.receiver_qpn).copied().filter(|_| self.config.store == Store::Peer);
         let known = at.filter(|&at| self.is_peer(at, Side::Default, received.src));
         let place = |at: usize| self.connections.get(at)?.as_ref();
@@ -105,7 +105,7 @@ impl Backup {
                     let kind = Kind::Answer(MadStatus::SUCCESS);
                     hello(plain, guard, &gid, kind, theirs.transaction_id)
                 }
-                // It is not protected yet, or never: which of both we may not know.
+                // The connection is not protected, for now or for good: often this end cannot tell which.
                 None => Hello {
                     kind: Kind::Answer(MadStatus::SUCCESS),
                     sender_qpn: theirs.receiver_qpn,
@@ -131,9 +131,9 @@ impl Backup {
         match (theirs.mode, theirs.readiness, theirs.backup) {
             (Mode::Other(_), ..) => self.unprotect(at, ProtectError::Mode),
             (_, Readiness::None, _) => self.unprotect(at, ProtectError::Peer),
-            // It is there: it is asked as long as it takes.
+            // The peer is alive: the queries continue for as long as the peer needs.
             (_, Readiness::NotYet, _) | (_, _, None) => guard.asked = guard.asked.min(SILENCE / 2),
-            // Ours is none of the peer's: what it named would come back to us.
+            // A local address is not the peer's: traffic to it would come back to this NIC.
             (.., Some(peer)) if gid.contains(&address_of(&peer)) => self.unprotect(at, ProtectError::Peer),
             (Mode::Shift, Readiness::Ready, Some(peer)) => {
                 self.requests.push_back(introduce(plain, guard, peer, theirs.nonce));
@@ -141,7 +141,7 @@ impl Backup {
         }
     }
 
-    /// The way to the peer's backup is known, or there is none.
+    /// Sets the path to the peer's backup; `None` if there is none.
     pub(super) fn set_path(&mut self, nic: &mut Nic, now: Instant, at: usize, path: Option<Path>) {
         let Some((_, guard)) = parts(&mut self.connections, at) else { return };
         if guard.stage != Stage::NoPath {
@@ -156,12 +156,12 @@ impl Backup {
             (None, Store::Peer) => self.set_ready(nic, now, at),
             (None, Store::External { .. }) => self.begin_to_prove(now, at),
             (Some(why), Store::Peer) => self.unprotect(at, why),
-            // The entry may be somebody else's.
+            // The entry may be that of another host.
             (Some(why), Store::External { .. }) => self.drop_entry(now, at, Some(why)),
         }
     }
 
-    /// Both ends are known to each other: the connection has a backup.
+    /// Both ends have each other's data: the connection has a backup from now on.
     pub(super) fn set_ready(&mut self, nic: &mut Nic, now: Instant, at: usize) {
         let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
         let Some(peer) = guard.peer else { return };
@@ -170,11 +170,11 @@ impl Backup {
         self.counters.protected += 1;
         self.await_peer(at);
         self.check_port(nic, now, at);
-        // The peer may have been faster, and its status be there.
+        // A faster peer may have written its status already.
         self.look_at(nic, now, at);
     }
 
-    /// Connects the queue pair at the backup, which nothing was sent by yet, as the program's is; whether it could be.
+    /// Connects the queue pair at the backup, which has sent nothing yet, with the settings of the program's. Returns whether that succeeded.
     pub(super) fn connect_backup(&mut self, at: usize) -> bool {
         let Backup { nic: backup, connections, .. } = self;
         let Some((_, guard)) = parts(connections, at) else { return false };
@@ -187,17 +187,17 @@ impl Backup {
         backup.modify_qp(guard.backup, &reset).and_then(|()| backup.connect(guard.backup, &settings)).is_ok()
     }
 
-    /// A connection stays without a backup.
+    /// Leaves a connection without a backup.
     fn unprotect(&mut self, at: usize, why: ProtectError) {
         let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
         (guard.stage, guard.ask_at) = (Stage::Unprotected, None);
         let qpn = plain.qpn;
-        // What it has of a backup is given back when it is looked at.
+        // The next check of the connection releases the resources at the backup.
         self.mark(at);
         self.notices.push_back(Notice::Unprotected(qpn, why));
     }
 
-    /// Asks the peer for a key that a send waits for, if it is time.
+    /// Queries the peer for a key that a send waits for, if the time has come.
     pub(super) fn ask_for_key(&mut self, now: Instant, at: usize) {
         let Backup { nic: backup, connections, config, requests, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
@@ -210,7 +210,7 @@ impl Backup {
         }
         let receiver_qpn = peer.qpn;
         guard.wanted = Some((rkey, now + KEY_WAIT));
-        // The store first, once; the peer where the store knows nothing, or says nothing for so long.
+        // The store is asked first, once. The peer is asked if the store has no entry, or does not answer for `KEY_WAIT`.
         if matches!(config.store, Store::External { .. })
             && guard.looked_up != Some(rkey)
             && let Some(gid) = guard.attr.path.map(|path| mapped(path.addresses.dst()))
@@ -219,7 +219,7 @@ impl Backup {
             requests.push_back(Request::Get { qpn: plain.qpn, object: Object::Region { gid, rkey } });
             return;
         }
-        // Between backups their queue pairs are named: whoever steers MADs there knows no others.
+        // MADs between the backups name the backups' queue pairs: steering at the backup knows no others.
         let (kind, sender_qpn) = (Kind::Offer, guard.backup);
         let transaction_id = u64::from(rkey) << 32 | u64::from(sender_qpn.value());
         let query = RegionQuery {
@@ -239,7 +239,7 @@ impl Backup {
 
     fn handle_region(&mut self, nic: &mut Nic, now: Instant, side: Side, received: &ReceivedMad) {
         let Ok(query) = RegionQuery::parse(&received.mad) else { return };
-        // Each path has its own queue pairs, and a peer that names those of the default is understood, too.
+        // Each path has its own queue pairs. A peer that names those of the default is accepted as well.
         let named = |all: &QpnMap| all.get(&query.receiver_qpn).copied();
         let Some(at) = named(&self.by_backup).or(named(&self.by_qpn)) else { return };
         if !self.is_peer(at, side, received.src) {
@@ -247,7 +247,7 @@ impl Backup {
         }
         if query.kind == Kind::Offer {
             let answer = self.region(query.rkey);
-            // One that the default has and the backup has not is on its way, unless it cannot be made.
+            // A region that the default has and the backup has not is being registered, unless the backup has refused it.
             let pending = answer.is_none() && nic.has_region(query.rkey) && !self.without_shadow.contains(&query.rkey);
             let (sender_qpn, receiver_qpn) = (query.receiver_qpn, query.sender_qpn);
             let kind = Kind::Answer(MadStatus::SUCCESS);
@@ -276,16 +276,16 @@ impl Backup {
     }
 }
 
-/// The peer has told of its backup, itself or in a store; what is asked for next.
+/// Takes over the peer's backup, as the peer or a store described it. Returns the request for the path to it.
 pub(super) fn introduce(plain: &Plain, guard: &mut Guard, peer: BackupQp, nonce: [u8; 16]) -> Request {
-    // One for each direction: a status that comes back to its writer is none of the peer's.
+    // One secret for each direction: a status that is reflected to its writer does not verify as the peer's.
     guard.secrets = [connection_secret([guard.nonce, nonce]), connection_secret([nonce, guard.nonce])];
     guard.peer = Some(peer);
     (guard.stage, guard.ask_at) = (Stage::NoPath, None);
     Request::Path { qpn: plain.qpn, peer: address_of(&peer) }
 }
 
-/// Our backup as the peer has to know it, at one of these addresses.
+/// The local backup as the peer needs to know it, with the one of these addresses that fits the connection's IP version.
 pub(super) fn backup_of(guard: &Guard, gids: &[IpAddr]) -> Option<BackupQp> {
     let own = guard.attr.path.map(|path| path.addresses.src());
     let gid = gids.iter().find(|gid| own.is_some_and(|own| own.is_ipv4() == gid.is_ipv4()));
@@ -299,7 +299,7 @@ pub(super) fn backup_of(guard: &Guard, gids: &[IpAddr]) -> Option<BackupQp> {
     })
 }
 
-/// What we tell of our backup.
+/// The local Hello MAD.
 fn hello(plain: &Plain, guard: &Guard, gids: &[IpAddr], kind: Kind, transaction_id: u64) -> Hello {
     let unprotected = guard.stage == Stage::Unprotected;
     Hello {

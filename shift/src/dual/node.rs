@@ -1,4 +1,4 @@
-//! The Node: frames and time go to the NIC of their port, and connections have their turn before frames leave.
+//! The Node: frames and time go to the NIC of their port, and connections are checked before frames leave.
 
 use softnic_nic::Nic;
 use softnic_wire::failover::Side;
@@ -14,7 +14,7 @@ impl Node for DualNic {
             Some(backup) if port == DualNic::BACKUP => {
                 match Layout::locate(frame) {
                     Ok(layout) => backup.handle_frame(&mut self.nic, now, frame, layout),
-                    // What is wrong with it is counted. It reaches no queue pair.
+                    // The NIC counts the malformed frame. It reaches no queue pair.
                     Err(_) => backup.nic.handle_frame(now, Nic::WIRE, frame),
                 }
             }

@@ -1,7 +1,7 @@
-//! What verbs leave to be done at the backup: a program that changes or destroys something waits for its own NIC alone.
+//! Work at the backup that verbs defer: a program that changes or destroys an object waits for the default NIC alone.
 //!
-//! Whatever uses the backup does this first, all of it and in order, so that nobody sees that it was done later. Verbs and frames have the Node
-//! to themselves: a region that is deregistered, or a queue pair that is destroyed, is not used from the moment on when the verb returns.
+//! Every use of the backup first does all deferred work, in order, so the delay is not observable. A verb or a frame has exclusive use of the
+//! Node: a region that is deregistered, or a queue pair that is destroyed, is not used after the verb returns.
 
 use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::{Nic, QpAttr};
@@ -10,31 +10,31 @@ use softnic_wire::failover::Object;
 use super::{Backup, DualNic, Request};
 use crate::connection::{Guard, parts};
 
-/// What is to be done.
+/// Deferred work.
 pub(super) enum Owed {
-    /// The program has changed a queue pair to which nothing has happened ([`Guard::is_calm`]).
+    /// The program has changed a calm queue pair ([`Guard::is_calm`]).
     Attributes {
         at: usize,
-        /// It has made it ready to send.
+        /// The program has made the queue pair ready to send.
         sends: bool,
     },
-    /// A connection is gone, or is none any more, that had this.
+    /// A connection with this guard was destroyed or reset.
     Guard { at: usize, guard: Box<Guard> },
-    /// A region of the default is gone.
+    /// A region of the default was deregistered.
     Region(u32),
-    /// A domain of the default is gone.
+    /// A protection domain of the default was freed.
     Domain(PdId),
 }
 
 impl DualNic {
-    /// Whether verbs have left something to be done at the backup. It is done when the backup is used next; who wants it done before then
-    /// calls [`DualNic::catch_up`].
+    /// Whether verbs have deferred work at the backup. The next use of the backup does it; call [`DualNic::catch_up`] to have it done
+    /// earlier.
     #[inline]
     pub fn owes(&self) -> bool {
         self.backup.as_ref().is_some_and(|backup| !backup.owed.is_empty())
     }
 
-    /// Does what verbs have left to be done at the backup.
+    /// Does the work that verbs have deferred.
     pub fn catch_up(&mut self) {
         if let Some(backup) = &mut self.backup {
             backup.catch_up(&mut self.nic);
@@ -43,7 +43,7 @@ impl DualNic {
 }
 
 impl Backup {
-    /// Does what verbs have left to be done: before the backup is used.
+    /// Does the work that verbs have deferred. Call before the backup is used.
     #[inline]
     pub(super) fn catch_up(&mut self, nic: &mut Nic) {
         if !self.owed.is_empty() {
@@ -61,24 +61,24 @@ impl Backup {
                 Owed::Region(key) => self.forget_region(key),
                 Owed::Domain(pd) => {
                     if let Some(shadow) = self.pds.remove(&pd) {
-                        // Where something is still in it, it goes with the NIC.
+                        // A domain that is not empty stays until the NIC goes.
                         let _ = self.nic.dealloc_pd(shadow);
                     }
                 }
             }
         }
-        // The next verb finds room in it.
+        // Keep the allocation for the next verb.
         self.owed = all;
     }
 
-    /// The queue pair at the backup has the attributes of the default's.
+    /// Copies the attributes of the default's queue pair to its counterpart at the backup.
     fn follow(&mut self, nic: &Nic, at: usize, sends: bool) {
         let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
         let Some((_, attr)) = nic.query_qp(plain.qpn) else { return };
         guard.attr = QpAttr { state: None, ..attr };
         guard.receives_only &= !sends;
         let QpAttr { timeout, retry_cnt, rnr_retry, min_rnr_timer, max_rd_atomic, max_dest_rd_atomic, .. } = attr;
-        // Statuses are written, whatever the program lets its peer do.
+        // Peers write statuses, whatever access the program grants.
         let access = attr.access.map(|access| access | Access::REMOTE_WRITE);
         let changes = QpAttr {
             access,

@@ -1,4 +1,4 @@
-//! What the states of a connection ask for, done to its two queue pairs.
+//! Carries out the actions of the state machine on the two queue pairs of a connection.
 
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::planted::{Bug, planted};
@@ -12,12 +12,12 @@ use crate::connection::{Guard, Sent, parts};
 use crate::machine::{Action, Refusal};
 use crate::work::{Recv, Send, changes_keys, may_repeat};
 
-/// How far the PSNs of a queue pair's next life are ahead of its last: whatever of the old one still comes then is behind them, and is taken
-/// for what has come already.
+/// How far the PSNs of a reconnected queue pair are ahead of its old ones. A late packet of the old connection is then behind the expected
+/// PSN, and is handled as a duplicate.
 const NEXT_LIFE: u32 = 1 << 21;
 
 impl Backup {
-    /// Does all that the states of a connection ask for.
+    /// Carries out all pending actions of the state machine.
     pub(super) fn perform(&mut self, nic: &mut Nic, now: Instant, at: usize) {
         while let Some((plain, guard)) = parts(&mut self.connections, at)
             && let Some(action) = guard.machine.poll_action()
@@ -51,7 +51,7 @@ impl Backup {
         self.note(at);
     }
 
-    /// Stops a side with its work in place. What is outstanding must be such that it may be carried out twice (§4.3.2).
+    /// Halts a side with its work in place. Outstanding work must be such that it may be executed twice (§4.3.2).
     fn halt(&mut self, nic: &mut Nic, now: Instant, at: usize, side: Side) {
         let Backup { nic: backup, connections, own_wr_id, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
@@ -61,7 +61,7 @@ impl Backup {
             let _ = of.halt_qp(qpn);
         }
         guard.halted[side as usize] = true;
-        // How long a failover takes is how long somebody's work waits for it.
+        // The duration of a failover is measured only if outstanding work waits for it.
         let mut work = of.outstanding_sends(qpn).into_iter().flatten();
         if guard.failed_at.is_none() && work.any(|send| side == Side::Backup || send.wr.wr_id != *own_wr_id) {
             guard.failed_at = Some(now);
@@ -83,7 +83,7 @@ impl Backup {
         }
     }
 
-    /// Counts the receives that are done, and moves the others from a side to the other.
+    /// Counts the completed receives, and moves the others from one side to the other.
     fn move_recvs(&mut self, nic: &mut Nic, at: usize, from: Side) {
         let Backup { nic: backup, connections, default_keys, own_wr_id, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
@@ -94,12 +94,12 @@ impl Backup {
         let waiting = guard.recvs.iter().filter(|recv| recv.counted).count();
         guard.machine.set_recv_count(plain.recvs.wrapping_sub((taken.len() + waiting) as u32));
         if from == Side::Backup {
-            // Their keys are the backup's.
+            // The keys of these receives are the backup's.
             for sge in taken.iter_mut().flat_map(|recv| &mut recv.sges) {
                 sge.lkey = default_keys.get(&sge.lkey).copied().unwrap_or(sge.lkey);
             }
         }
-        // Behind those that were moved are those that wait for a key.
+        // Moved receives go before those that wait for a key.
         for recv in taken.into_iter().rev() {
             guard.recvs.push_front(recv);
         }
@@ -111,7 +111,7 @@ impl Backup {
         }
     }
 
-    /// Counts the receives that are done, where they are.
+    /// Counts the completed receives, and leaves the others in place.
     fn count_recvs(&mut self, nic: &mut Nic, at: usize) {
         let Backup { nic: backup, connections, own_wr_id, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
@@ -123,7 +123,7 @@ impl Backup {
         guard.machine.set_recv_count(plain.recvs.wrapping_sub((posted + waiting) as u32));
     }
 
-    /// A receive of our own waits at the backup: by it the peer wakes us.
+    /// Posts a receive of our own at the backup: the peer's WRITE with immediate consumes it, and wakes this end.
     pub(super) fn await_peer(&mut self, at: usize) {
         let Backup { nic: backup, connections, own_wr_id, .. } = self;
         if let Some((_, guard)) = parts(connections, at) {
@@ -131,7 +131,7 @@ impl Backup {
         }
     }
 
-    /// The peer's status came without an immediate, so the receive that waits for one would be taken by the peer's next message.
+    /// Withdraws the receive that waits for an immediate: the peer's status came without one, so the peer's next message would consume the receive.
     pub(super) fn withdraw_own_recv(&mut self, at: usize) -> bool {
         let Backup { nic: backup, connections, own_wr_id, .. } = self;
         let Some((_, guard)) = parts(connections, at) else { return true };
@@ -143,7 +143,7 @@ impl Backup {
         withdrawn
     }
 
-    /// Writes our status into the peer's memory.
+    /// Writes the local status into the peer's memory.
     pub(super) fn publish(&mut self, nic: &mut Nic, now: Instant, at: usize, by: Side, wake: bool) {
         let Backup { nic: backup, connections, own_wr_id, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
@@ -172,7 +172,7 @@ impl Backup {
         }
     }
 
-    /// Takes the sends out of a side that was left: those that the peer has are done, the others wait for the other side.
+    /// Takes the sends out of a side that was left: those that the peer has received are complete, the others wait for the other side.
     fn take_sends(&mut self, nic: &mut Nic, at: usize, from: Side, received: u32) {
         let Backup { nic: backup, connections, own_wr_id, counters, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
@@ -192,13 +192,13 @@ impl Backup {
             }
         };
         let messages = |sends: &[Send]| sends.iter().filter(|send| send.op.uses_receive()).count() as u32;
-        // Those that the peer has are done, though nobody was told yet.
+        // Sends that the peer has received are complete, although their completions are not yet delivered.
         let waits = |send: &&Send| send.counted && !send.covered && send.op.uses_receive();
         let waiting = guard.queue.iter().filter(waits).count() as u32;
         let done = plain.written.wrapping_sub(messages(&taken)).wrapping_sub(waiting);
         let covered = match received.wrapping_sub(done) {
-            // It counted before the last of what went by the other side came, where its receives stayed: of this side
-            // it has none.
+            // The peer counted before the last message by the other side arrived, because its receives stayed there: of this
+            // side's messages it has none.
             behind if behind >= 1 << 31 && messages(&taken) == 0 => 0,
             covered => covered,
         };
@@ -209,7 +209,7 @@ impl Backup {
         if from == Side::Backup {
             guard.at_backup.clear();
         }
-        // A message that came says that all before it came; but the data of a READ may be lost on its way back.
+        // A received message implies that all earlier sends arrived; but the response data of a READ may have been lost.
         let ends = taken.iter().enumerate().filter(|(_, send)| send.op.uses_receive()).map(|(i, _)| i + 1);
         let behind = ends.take(covered as usize).last().unwrap_or(0);
         for send in &mut taken[..behind] {
@@ -221,7 +221,7 @@ impl Backup {
         for send in taken.into_iter().rev() {
             guard.queue.push_front(send);
         }
-        // The program has waited long enough for the first of them; a status may go before it.
+        // The program has waited long enough for the first of these sends; a status may precede it.
         let (to, qpn) = match from {
             Side::Default => (backup, guard.backup),
             Side::Backup => (nic, plain.qpn),
@@ -229,7 +229,7 @@ impl Backup {
         to.hasten_acks(qpn, 2);
     }
 
-    /// Connects the queue pair of a side anew, with PSNs that no packet of its last life fits.
+    /// Reconnects the queue pair of a side, with PSNs that no packet of the old connection matches.
     fn remake(&mut self, nic: &mut Nic, at: usize, side: Side) {
         let Backup { nic: backup, connections, config, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
@@ -245,7 +245,7 @@ impl Backup {
             (settings.path, settings.dest_qp) = (guard.path, peer.qpn);
             guard.at_backup.clear();
         }
-        // Where the address is gone it stays halted, until a probe finds it again.
+        // If the address is gone, the queue pair stays halted until a probe finds the address again.
         guard.halted[side as usize] = of.reconnect(qpn, &settings).is_err();
         if side == Side::Default {
             guard.drain.iter_mut().for_each(|drain| drain.by_nic = false);
@@ -258,9 +258,9 @@ impl Backup {
         }
     }
 
-    /// An empty WRITE by the default: it is answered when the way there and back is whole.
+    /// Posts an empty WRITE at the default: it is acknowledged when the path works in both directions.
     fn probe(&mut self, nic: &mut Nic, now: Instant, at: usize) {
-        // An address that was gone, as those of IPv6 are while their link is down, may be there again.
+        // An address that was gone may be back; IPv6 addresses are removed while their link is down.
         if self.guard(at).is_some_and(|guard| guard.halted[0]) {
             self.remake(nic, at, Side::Default);
         }
@@ -274,7 +274,7 @@ impl Backup {
         }
     }
 
-    /// A signaled send of our own, because the program has none.
+    /// Posts a signaled send of our own, because the program has none.
     fn fence(&mut self, now: Instant, at: usize) {
         let Backup { nic: backup, connections, .. } = self;
         let Some((_, guard)) = parts(connections, at) else { return };
@@ -291,8 +291,8 @@ impl Backup {
     }
 }
 
-/// Posts work of our own to the default's queue pair. Nobody is told when it is done; how many sends are done then. `None` where the queue
-/// pair takes nothing: one that has halted meanwhile is known soon.
+/// Posts work of our own to the default's queue pair, without a completion. Returns the number of completed sends at which the work is
+/// complete; `None` if the queue pair accepts no work. If it has halted meanwhile, an event follows.
 fn post_own(nic: &mut Nic, now: Instant, qpn: Qpn, wr_id: u64, op: SendOp, sges: &[Sge]) -> Option<u32> {
     let (data, flags) = (Data::Gather(sges), SendFlags::default());
     nic.write_checked_send(qpn, &SendWr { wr_id, op, data, flags, best_effort: None, to: None }).ok()?;
@@ -300,7 +300,7 @@ fn post_own(nic: &mut Nic, now: Instant, qpn: Qpn, wr_id: u64, op: SendOp, sges:
     nic.vitals(qpn).map(|vitals| vitals.posted)
 }
 
-/// The same to the backup's, where its completion is seen; whether there was room.
+/// Posts work of our own to the backup's queue pair, with a completion. Returns whether there was room.
 fn post_at_backup(backup: &mut Nic, now: Instant, guard: &mut Guard, op: SendOp, sges: &[Sge]) -> bool {
     let flags = SendFlags { signaled: true, ..SendFlags::default() };
     let wr = SendWr { wr_id: guard.next_seq, op, data: Data::Gather(sges), flags, best_effort: None, to: None };
@@ -313,12 +313,12 @@ fn post_at_backup(backup: &mut Nic, now: Instant, guard: &mut Guard, op: SendOp,
     posted
 }
 
-/// The code of the longest ACK timeout that is no longer than a time.
+/// The code of the longest ACK timeout that does not exceed a limit.
 pub(super) fn timeout_code(limit: std::time::Duration) -> u8 {
     (1..31).rev().find(|&n| (4096u128 << n) <= limit.as_nanos()).unwrap_or(1)
 }
 
-/// The settings of a connection as its queue pair has them.
+/// The connection settings that correspond to a queue pair's attributes.
 pub(super) fn settings_of(attr: &QpAttr) -> Settings {
     let usual = Settings::default();
     Settings {
@@ -328,7 +328,7 @@ pub(super) fn settings_of(attr: &QpAttr) -> Settings {
         mtu: attr.mtu.unwrap_or(usual.mtu),
         sq_psn: attr.sq_psn.unwrap_or(usual.sq_psn),
         rq_psn: attr.rq_psn.unwrap_or(usual.rq_psn),
-        // Statuses are written, also where the program lets its peer read alone; its regions' rights are as ever.
+        // Peers write statuses, even if the program grants only READs. The access rights of its regions are unchanged.
         access: attr.access.unwrap_or(usual.access) | Access::REMOTE_WRITE,
         qkey: None,
         timeout: attr.timeout.unwrap_or(usual.timeout),

@@ -1,4 +1,4 @@
-//! What happened to both NICs since the last look, and what follows from it for each connection.
+//! Collects the events of both NICs since the last check, and derives their effect on each connection.
 
 use softnic_nic::Nic;
 use softnic_nic::transports::planted::{Bug, planted};
@@ -12,7 +12,7 @@ use crate::connection::{Stage, parts};
 use crate::machine::{Reason, Refusal};
 
 impl Backup {
-    /// An event of a NIC: for the program, or for us.
+    /// Takes an event of a NIC, which concerns the program or failover.
     pub(super) fn take_event(&mut self, side: Side, event: Event) {
         match event {
             Event::QpHalted(..) | Event::PortErr | Event::PortActive => {
@@ -27,13 +27,13 @@ impl Backup {
                 }
                 self.events.push_back(event);
             }
-            // The backup's objects are ours; its end is seen by its completions.
+            // The program does not know the backup's objects. Completions show when one of them ends.
             _ if side == Side::Backup => {}
             event => self.events.push_back(event),
         }
     }
 
-    /// A frame came in at the backup.
+    /// Handles a frame that arrived at the backup.
     #[inline]
     pub(super) fn handle_frame(&mut self, nic: &mut Nic, now: Instant, frame: &mut [u8], layout: Layout) {
         self.catch_up(nic);
@@ -47,8 +47,8 @@ impl Backup {
         }
     }
 
-    /// A frame comes in at a side: the connection that it is for may learn something by it that no event tells, that work of ours is done
-    /// or that the peer has written its status.
+    /// Schedules a check of the connection that a frame is for: the frame may complete work of our own, or carry the peer's status, and neither
+    /// produces an event.
     pub(super) fn expect_news(&mut self, side: Side, frame: &[u8], layout: &Layout) {
         let Ok(header) = bth::Packet::new_checked(frame.get(layout.bth..).unwrap_or_default()) else { return };
         let at = match side {
@@ -60,7 +60,7 @@ impl Backup {
         }
     }
 
-    /// Looks at everything.
+    /// Handles all events, MADs and due checks.
     pub(super) fn progress(&mut self, nic: &mut Nic, now: Instant) {
         self.catch_up(nic);
         self.due = false;
@@ -70,7 +70,7 @@ impl Backup {
         while let Some(event) = self.nic.poll_event() {
             self.take_event(Side::Backup, event);
         }
-        // What completed did so before anything failed.
+        // Work that completed did so before any failure.
         self.drain(nic, now);
         for (side, event) in std::mem::take(&mut self.failures) {
             self.handle_failure(nic, now, side, event);
@@ -87,7 +87,7 @@ impl Backup {
         }
     }
 
-    /// Tells what completed at the backup, and then what follows from it.
+    /// Delivers the completions of the backup, then checks their connections.
     pub(super) fn drain(&mut self, nic: &mut Nic, now: Instant) {
         while let Ok(Some(completion)) = self.nic.poll_cq(self.send_cq) {
             self.take_send(nic, now, &completion);
@@ -104,7 +104,7 @@ impl Backup {
         }
     }
 
-    /// A queue pair halted, or a port is down or up.
+    /// Handles a halted queue pair, or a port that went down or up.
     fn handle_failure(&mut self, nic: &mut Nic, now: Instant, side: Side, event: Event) {
         match event {
             Event::QpHalted(qpn, status) => {
@@ -119,7 +119,7 @@ impl Backup {
                         guard.machine.on_failure(now, side, Reason::Retries);
                         self.perform(nic, now, at);
                     }
-                    // Without a backup, or because the peer posts no receives: as if there was none.
+                    // The connection has no backup, or the peer posts no receives: it ends as on a single NIC.
                     _ => self.let_fail(nic, now, at),
                 }
             }
@@ -131,7 +131,7 @@ impl Backup {
                         self.perform(nic, now, at);
                     }
                 }
-                // The port is what both are: it is down when none is left.
+                // The program sees one port, which is down when both ports are.
                 if self.down == [true; 2] {
                     self.told_down = true;
                     self.events.push_back(Event::PortErr);
@@ -147,7 +147,7 @@ impl Backup {
         }
     }
 
-    /// A queue pair of the default halted that has no backup: its work is flushed as ever.
+    /// Lets a connection fail whose queue pair halted and that has no backup to move to: its work is flushed.
     fn let_fail(&mut self, nic: &mut Nic, now: Instant, at: usize) {
         let Some(Some(connection)) = self.connections.get_mut(at) else { return };
         match &mut connection.guard {
@@ -163,7 +163,7 @@ impl Backup {
         }
     }
 
-    /// The port of a side is down. A queue pair that had an error of its own before has nothing to go on with.
+    /// Handles a port that is down. A queue pair that had an error of its own before cannot continue elsewhere.
     fn lose_port(&mut self, nic: &Nic, now: Instant, at: usize, side: Side) {
         let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
         match nic.has_failed(plain.qpn) && !guard.halted[0] {
@@ -172,7 +172,7 @@ impl Backup {
         }
     }
 
-    /// A send at the backup ended.
+    /// Handles a completed send at the backup.
     fn take_send(&mut self, nic: &mut Nic, now: Instant, completion: &Completion) {
         let Some(&at) = self.by_backup.get(&completion.qpn) else { return };
         let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
@@ -190,7 +190,7 @@ impl Backup {
             let _ = nic.push_completion(plain.init.send_cq, own);
         }
         if went_well {
-            // Our own handshake comes a round trip before the program's first work.
+            // Work of our own does not count: it completes a round trip before the program's first work.
             if any && let Some(at) = guard.failed_at.take() {
                 self.counters.note_time(now - at);
             }
@@ -199,13 +199,13 @@ impl Backup {
                 guard.machine.on_drained();
             }
         } else {
-            // An error of the program's own: the connection has ended as it would have at the default.
+            // The program caused the error: the connection ends as it would have at the default.
             guard.broken |= guard.machine.phase() != Phase::Failed;
         }
         self.agenda.touch(at);
     }
 
-    /// A receive at the backup ended: the program's, or the one by which the peer wakes us.
+    /// Handles a completed receive at the backup: the program's, or the one by which the peer wakes this end.
     fn take_recv(&mut self, nic: &mut Nic, now: Instant, completion: &Completion) {
         let Some(&at) = self.by_backup.get(&completion.qpn) else { return };
         self.agenda.touch(at);
@@ -224,7 +224,7 @@ impl Backup {
         }
     }
 
-    /// Looks whether anything has changed for one connection.
+    /// Checks one connection for changes.
     pub(super) fn look_at(&mut self, nic: &mut Nic, now: Instant, at: usize) {
         self.agenda.looks += 1;
         self.meet(nic, now, at);
@@ -239,7 +239,7 @@ impl Backup {
             guard.probe_at = None;
             guard.machine.on_probe(now);
             if self.down[1] {
-                // What goes by the backup waits there: the default, which was seen to work, is better.
+                // Work at the backup waits for its port. The default, which was just seen to work, is better.
                 guard.machine.on_failure(now, Side::Backup, Reason::Port);
             }
         }
@@ -261,25 +261,25 @@ impl Backup {
         self.perform(nic, now, at);
     }
 
-    /// A connection has its backup from now on. A port that went down before uses up no retries, so nothing else would tell of it.
+    /// Leaves the default at once if its port went down before the connection had a backup: such a port uses up no retries, so no event follows.
     pub(super) fn check_port(&mut self, nic: &Nic, now: Instant, at: usize) {
         if self.down[0] {
             self.lose_port(nic, now, at, Side::Default);
         }
     }
 
-    /// The peer's status, where it is another one.
+    /// Reads the peer's status, and acts on it if it has changed.
     fn read_status(&mut self, nic: &mut Nic, now: Instant, at: usize) {
         let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
         if guard.stage != Stage::Ready {
             return;
         }
-        // What nobody with the connection's secret wrote is as nothing.
+        // A status without a valid MAC of the connection's secret is ignored.
         let Ok(Some(status)) = Status::parse(&guard.peer_status(), &guard.secrets[1]) else { return };
         let begins = status.epoch > guard.machine.epoch();
         if begins && nic.has_failed(plain.qpn) && !guard.halted[0] {
-            // Our end had an error of its own: there is nothing to go on with. One that has just halted, and whose event has not had its
-            // turn, has everything.
+            // The local queue pair failed by an error of its own, so there is no work to move. A queue pair that has only halted, and whose event is
+            // still pending, has all of its work.
             guard.machine.fail(Refusal::Peer);
             return self.perform(nic, now, at);
         }
@@ -287,7 +287,7 @@ impl Backup {
         self.perform(nic, now, at);
         let Some((_, guard)) = parts(&mut self.connections, at) else { return };
         if guard.recv_moved && status.epoch == guard.machine.epoch() {
-            // One into which a message still arrives is withdrawn when that has come.
+            // If a message is arriving into the receive, the receive is withdrawn after the message is complete.
             let settled = status.woke || self.withdraw_own_recv(at);
             parts(&mut self.connections, at).into_iter().for_each(|(_, guard)| guard.recv_moved = !settled);
         }

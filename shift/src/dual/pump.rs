@@ -1,4 +1,4 @@
-//! Work that waits is given to the side that it belongs to.
+//! Posts the work that waits to the side that it belongs to.
 
 use softnic_nic::Nic;
 use softnic_nic::transports::planted::{Bug, planted};
@@ -13,7 +13,7 @@ use crate::machine::Refusal;
 use crate::work::{MissingKey, changes_keys, translate_all};
 
 impl Backup {
-    /// Gives sends that wait to the side that they belong to.
+    /// Posts waiting sends to their side.
     pub(super) fn pump(&mut self, nic: &mut Nic, now: Instant, at: usize) {
         self.retire(at, now);
         let Backup { nic: backup, connections, regions, without_shadow, remote_keys, counters, due, keyless, .. } =
@@ -27,7 +27,7 @@ impl Backup {
             }
             let of = if side == Side::Default { &*nic } else { &*backup };
             let vitals = of.vitals(guard.qp(plain.qpn, side)).unwrap_or_default();
-            // The rest is for our own.
+            // The remaining room is for work of our own.
             let room = match side {
                 Side::Default => plain.init.caps.max_send_wr,
                 Side::Backup => plain.init.caps.max_send_wr.max(2 * OWN_SENDS) - OWN_SENDS,
@@ -36,7 +36,7 @@ impl Backup {
                 break;
             }
             if send.covered {
-                // It is told when all before it is: a READ may have to be carried out again.
+                // The completion is delivered after those of all earlier sends: a READ among them may have to be executed again.
                 let told = |sent: &Sent| sent.send.as_ref().is_none_or(|send| !send.flags.signaled);
                 if vitals.posted != vitals.completed || !guard.at_backup.iter().all(told) {
                     break;
@@ -53,7 +53,7 @@ impl Backup {
             let posted = match side {
                 Side::Default => nic.write_checked_send(plain.qpn, &send.wr()),
                 Side::Backup => {
-                    // A key that the default has not either is the program's error, and told as such.
+                    // A key that the default does not have either is the program's error, and the NIC reports it.
                     let local =
                         |key| regions.get(&key).map(|region| region.key).or((!nic.has_region(key)).then_some(key));
                     let peer = guard.attr.path.map(|path| path.addresses.dst());
@@ -72,7 +72,7 @@ impl Backup {
                             failed = Some(Refusal::Key);
                             break;
                         }
-                        // It is made in the background, and we are told.
+                        // The region is registered in the background; `wake_keyless` follows.
                         Err(MissingKey::Local(_)) => {
                             if !std::mem::replace(&mut guard.keyless, true) {
                                 keyless.push(at);
@@ -92,7 +92,7 @@ impl Backup {
             match posted {
                 Ok(()) => {}
                 Err(PostError::QueueFull) => break,
-                // A queue pair that halted meanwhile: its end is about to be known.
+                // The queue pair halted meanwhile: its event is pending.
                 Err(_) => break,
             }
             rings[side as usize] = true;
@@ -122,12 +122,12 @@ impl Backup {
         }
     }
 
-    /// Forgets the sends at the backup that were done without a word, because they are not signaled and no signaled one behind them is
-    /// done. A program may never have one.
+    /// Drops unsignaled sends at the backup that have completed although no signaled send behind them has. A program may never post a signaled
+    /// one.
     fn retire(&mut self, at: usize, now: Instant) {
         let Backup { nic: backup, connections, counters, .. } = self;
         let Some((_, guard)) = parts(connections, at) else { return };
-        // One that has ended says of each send how: that is taken from the completion queue first.
+        // A queue pair in the error state completes every send with a status: those completions are taken first.
         if guard.at_backup.is_empty() || backup.qp_state(guard.backup) != Some(QpState::ReadyToSend) {
             return;
         }
@@ -140,8 +140,8 @@ impl Backup {
         }
     }
 
-    /// Gives receives that wait to the side that they belong to. Whether one needs a region that the backup will never have: then the connection
-    /// has failed.
+    /// Posts waiting receives to their side. Returns whether one needs a region that the backup will never have; then the connection has
+    /// failed.
     pub(super) fn pump_recvs(&mut self, nic: &mut Nic, at: usize) -> bool {
         let Backup { nic: backup, connections, regions, without_shadow, keyless, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return false };
@@ -151,7 +151,7 @@ impl Backup {
                 Side::Default => nic.post_checked_recv(plain.qpn, &recv.wr()),
                 Side::Backup => {
                     let mut there = recv.clone();
-                    // A key that the default has not either is the program's error, and told as such.
+                    // A key that the default does not have either is the program's error, and the NIC reports it.
                     let local =
                         |key| regions.get(&key).map(|region| region.key).or((!nic.has_region(key)).then_some(key));
                     if let Err(missing) = translate_all(&mut there.sges, local) {

@@ -1,4 +1,4 @@
-//! What a Node with two NICs is told at the beginning, what it asks of whoever drives it, and what it tells.
+//! The configuration of a Node with two NICs, its requests to the driver, and its notices.
 
 use std::net::IpAddr;
 
@@ -10,77 +10,77 @@ use crate::machine::{Reason, Refusal, Times};
 /// How connections are protected.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Config {
-    /// Their times.
+    /// The timing parameters of connections.
     pub times: Times,
-    /// Where two ends find each other's backups.
+    /// How the two ends find each other's backups.
     pub store: Store,
 }
 
-/// Where two ends find each other's backups.
+/// How the two ends find each other's backups.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Store {
-    /// The peer itself is asked.
+    /// By MADs to the peer.
     #[default]
     Peer,
-    /// A store that both ends reach, by [`Request`]s.
+    /// By a store that both ends can reach, through [`Request`]s.
     External {
-        /// What was drawn for entries about regions; NICs that are one device have the same.
+        /// The nonce of local region entries. NICs that form one device have the same nonce.
         region_nonce: [u8; 16],
     },
 }
 
-/// Something that only whoever drives the Node can say.
+/// A request that only the driver of the Node can serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// The way from the backup NIC to the peer's, for [`DualNic::set_backup_path`](super::DualNic::set_backup_path).
+    /// Find the path from the backup NIC to the peer's backup, for [`DualNic::set_backup_path`](super::DualNic::set_backup_path).
     Path {
         /// The connection.
         qpn: Qpn,
-        /// The peer's backup.
+        /// The address of the peer's backup.
         peer: IpAddr,
     },
-    /// The store is to have this entry.
+    /// Write this entry to the store.
     Put {
-        /// What it is about.
+        /// The key of the entry.
         object: Object,
-        /// What it says.
+        /// The value of the entry.
         entry: Entry,
     },
-    /// The store is to have no such entry any more.
+    /// Delete this entry from the store.
     Delete {
-        /// What it is about.
+        /// The key of the entry.
         object: Object,
     },
-    /// The entry of the peer's queue pair, or of a region of the peer's, for [`DualNic::set_entry`](super::DualNic::set_entry).
+    /// Look up the entry of the peer's queue pair, or of one of the peer's regions, for [`DualNic::set_entry`](super::DualNic::set_entry).
     Get {
         /// The connection.
         qpn: Qpn,
-        /// What the entry is about.
+        /// The key of the entry.
         object: Object,
     },
 }
 
-/// What a store has under a key.
+/// The result of a lookup in a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lookup {
-    /// This entry.
+    /// The store has this entry.
     Found(Entry),
-    /// None, or something that is no entry.
+    /// The store has no entry, or an invalid one.
     Absent,
-    /// It could not be asked.
+    /// The store could not be reached.
     Unavailable,
 }
 
-/// Something that happened to a connection, for people and for events.
+/// A change of a connection, for logs and events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
-    /// It has a backup from now on, at this address of the peer.
+    /// The connection has a backup from now on; the peer's backup has this address.
     Protected(Qpn, IpAddr),
-    /// It has none.
+    /// The connection has no backup.
     Unprotected(Qpn, ProtectError),
-    /// Its sends go by this side from now on.
+    /// The connection's sends use this side from now on.
     Moved(Qpn, Side, Reason),
-    /// It ends in errors.
+    /// The connection ends in errors.
     Failed(Qpn, Refusal),
 }
 
@@ -90,16 +90,16 @@ pub enum ProtectError {
     /// There is no backup NIC.
     #[error("there is no backup")]
     NoBackup,
-    /// Only reliable connections with receives of their own are protected.
+    /// The queue pair is not a reliable connection with receives of its own; only those are protected.
     #[error("only reliable connections without a shared receive queue are protected")]
     Kind,
-    /// It is not connected.
+    /// The queue pair is not connected.
     #[error("the queue pair is not connected")]
     State,
-    /// The backup has no protection domain, address, number or memory for it.
+    /// The backup has no protection domain, address, number or memory for the queue pair.
     #[error("the backup cannot have a queue pair like it")]
     Resources,
-    /// The backup's links carry shorter packets.
+    /// The MTU of the backup's port is shorter than the connection's path MTU.
     #[error("the path MTU of the connection is longer than the backup's")]
     Mtu,
     /// The backup has no address of the connection's IP version.
@@ -108,19 +108,19 @@ pub enum ProtectError {
     /// Both ends of the connection are on this NIC.
     #[error("both ends are on this NIC")]
     Loopback,
-    /// The peer has no backup, or knows nothing of such.
+    /// The peer has no backup, or does not support failover.
     #[error("the peer has no backup")]
     Peer,
-    /// The peer protects connections in another way.
+    /// The peer uses another failover protocol.
     #[error("the peer protects its connections in another way")]
     Mode,
-    /// The peer's backup is not reached from ours.
+    /// There is no path from the local backup to the peer's.
     #[error("there is no path from our backup to the peer's")]
     NoPath,
-    /// The store has no entry of the peer's: it is asked again.
+    /// The store has no entry of the peer's. The store is asked again.
     #[error("the store has no entry of the peer's; it is asked again")]
     Absent,
-    /// Nobody at the backup that the peer's entry names knows what the entry was written with: it is asked for again.
+    /// The peer's entry is not proven: its author's nonces are unknown at the backup that the entry names. The store is asked again.
     #[error("the peer has not proven that its entry of the store is its own; the store is asked again")]
     Unproven,
 }

@@ -1,4 +1,4 @@
-//! Shadows: what the default has, at the backup, too (SHIFT §4.2).
+//! Shadows: copies of the default's protection domains and regions at the backup (SHIFT §4.2).
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{Backup, DualNic, ShadowRegion};
 use crate::connection::parts;
 
 impl DualNic {
-    /// A protection domain of the default has one at the backup from now on.
+    /// Allocates a shadow of a protection domain of the default.
     pub fn shadow_pd(&mut self, pd: PdId) {
         self.catch_up();
         if let Some(backup) = &mut self.backup
@@ -22,15 +22,15 @@ impl DualNic {
         }
     }
 
-    /// It is gone.
+    /// Drops the shadow of a protection domain that was freed.
     pub fn forget_pd(&mut self, pd: PdId) {
         if let Some(backup) = &mut self.backup {
             backup.owed.push(Owed::Domain(pd));
         }
     }
 
-    /// A region of the default is registered at the backup, too; its key there. Several NICs that are one device have the same: all but the
-    /// first take it from there (`key`).
+    /// Registers a region of the default at the backup. Returns its key there. The NICs of one device use equal keys: all but the first pass the
+    /// first one's as `key`.
     ///
     /// # Errors
     /// As [`Nic::reg_mr`].
@@ -48,7 +48,7 @@ impl DualNic {
         })
     }
 
-    /// [`DualNic::shadow_mr`] for a region that reads as zeros and forgets what is written.
+    /// [`DualNic::shadow_mr`] for a region that reads as zeros and discards writes.
     ///
     /// # Errors
     /// As [`Nic::alloc_null_mr`].
@@ -59,7 +59,7 @@ impl DualNic {
         })
     }
 
-    /// Registers a region of the default, in its domain, at the backup.
+    /// Registers a region of the default at the backup, in the shadow of its domain.
     fn shadow(
         &mut self,
         default: u32,
@@ -78,11 +78,12 @@ impl DualNic {
         Ok(key)
     }
 
-    /// A region of the default was registered anew under its key; without a buffer it is one that reads as zeros. At the backup it keeps its key
-    /// as well, which peers may have asked for already. Where this NIC had it not there yet, it gets this key; its key there.
+    /// Renews the shadow of a region that was reregistered under its key; without a buffer, a region that reads as zeros. The shadow keeps its
+    /// key as well, because peers may have queried it already. If this NIC has no shadow of the region yet, the shadow gets `key`. Returns the
+    /// shadow's key.
     ///
     /// # Errors
-    /// [`MrError::NoSuchMr`] where it has no key there, else as [`DualNic::shadow_mr`]. The backup does not have it then.
+    /// [`MrError::NoSuchMr`] if the shadow has no key, else as [`DualNic::shadow_mr`]. After an error the backup does not have the region.
     pub fn renew_mr(
         &mut self,
         default: u32,
@@ -95,7 +96,7 @@ impl DualNic {
         let backup = self.backup.as_ref().ok_or(MrError::NoSuchMr)?;
         let key = backup.regions.get(&default).map(|region| region.key).or(key).ok_or(MrError::NoSuchMr)?;
         self.forget_mr(default);
-        // It may be so new that the backup has not got it yet.
+        // The domain may be so new that it has no shadow yet.
         self.shadow_pd(pd);
         match buffer {
             Some(buffer) => self.shadow_mr(default, pd, buffer, access, Some(key)),
@@ -103,14 +104,14 @@ impl DualNic {
         }
     }
 
-    /// The region is gone.
+    /// Drops the shadow of a region that was deregistered.
     pub fn forget_mr(&mut self, default: u32) {
         if let Some(backup) = &mut self.backup {
             backup.owed.push(Owed::Region(default));
         }
     }
 
-    /// The backup will never have a region of the default: nobody need wait for it.
+    /// Records that the backup will never have a region of the default: work that needs it need not wait.
     pub fn refuse_mr(&mut self, default: u32) {
         self.catch_up();
         if let Some(backup) = &mut self.backup {
@@ -121,7 +122,7 @@ impl DualNic {
 }
 
 impl Backup {
-    /// Work may have waited for a region.
+    /// Schedules checks of connections whose work may have waited for a region.
     fn wake_keyless(&mut self) {
         for at in std::mem::take(&mut self.keyless) {
             parts(&mut self.connections, at).into_iter().for_each(|(_, guard)| guard.keyless = false);

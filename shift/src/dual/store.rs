@@ -1,8 +1,8 @@
-//! A store that both ends reach in place of the peer's own word (SHIFT §4.2): our entries in it, the peer's, and the proof that the peer
-//! wrote them.
+//! Discovery by a store that both ends can reach, in place of MADs to the peer (SHIFT §4.2): local entries, the peer's entries, and the proof
+//! that the peer wrote the latter.
 //!
-//! Whoever can write to the store can write anything under a key, and entries of an earlier run stay there for a while. So the two backups
-//! show each other that they know both nonces, by [`Proof`]s, before a connection counts as protected.
+//! Every writer of the store can write any value under a key, and entries of an earlier run stay for a while. Therefore a connection counts
+//! as protected only after the two backups have shown each other, by [`Proof`]s, that they know both nonces.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -19,20 +19,20 @@ use super::meeting::{backup_of, introduce, mapped};
 use super::{Backup, DualNic, Lookup, Notice, ProtectError, Request, Store};
 use crate::connection::{Guard, Stage, parts};
 
-/// How soon the store is asked again for an entry that was not there, or not the peer's; each time after twice as long, up to the longest.
+/// Wait before the next lookup of an entry that was absent or not the peer's. The wait doubles each time, up to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(5);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// So many lookups that found nothing, five seconds, are told of. They go on.
+/// Number of lookups without a result, about five seconds, after which a notice is given. The lookups continue.
 const QUIET: u32 = 10;
-/// How long the first proof waits for the peer's; each further one waits twice as long.
+/// How long the first proof waits for the peer's. Each further proof waits twice as long.
 const PROOF_WAIT: Duration = Duration::from_millis(20);
-/// Proofs without the peer's, five seconds, after which its entry is none of its own.
+/// Number of unanswered proofs, about five seconds, after which the entry counts as not written by the peer.
 const PROOFS: u32 = 8;
-/// Entries that were found to be another's before that is told of.
+/// Number of entries of others that are dropped before a notice is given.
 const STALE: u32 = 3;
 
 impl DualNic {
-    /// What the store has, as [`Request::Get`] asked for it.
+    /// The result of a lookup that was requested by [`Request::Get`].
     pub fn set_entry(&mut self, now: Instant, qpn: Qpn, object: Object, found: Lookup) {
         let Some(backup) = &mut self.backup else { return };
         backup.catch_up(&mut self.nic);
@@ -43,7 +43,7 @@ impl DualNic {
         }
     }
 
-    /// The store can be asked again: whoever waits does so now.
+    /// The store is reachable again: all waiting lookups are repeated now.
     pub fn ask_store_again(&mut self, now: Instant) {
         let Some(backup) = &mut self.backup else { return };
         for at in 0..backup.connections.len() {
@@ -58,7 +58,7 @@ impl DualNic {
 }
 
 impl Backup {
-    /// A connection has its backup: where there is a store it gets to know, and is asked for the peer's.
+    /// Starts the setup of the backup. With a store, publishes the local backup and looks up the peer's.
     pub(super) fn begin_to_meet(&mut self, nic: &mut Nic, now: Instant, at: usize) {
         if self.config.store == Store::Peer {
             return;
@@ -73,7 +73,7 @@ impl Backup {
         self.meet(nic, now, at);
     }
 
-    /// Asks for the entry of the peer's queue pair. Each question is answered, so there is no time to ask again before.
+    /// Looks up the entry of the peer's queue pair. Each lookup is answered, so no timer repeats it.
     pub(super) fn ask_store(&mut self, at: usize) {
         let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
         guard.ask_at = None;
@@ -81,7 +81,7 @@ impl Backup {
         self.requests.extend(object.map(|object| Request::Get { qpn: plain.qpn, object }));
     }
 
-    /// What the store has of the peer's queue pair.
+    /// Handles the result of the lookup of the peer's queue pair.
     fn take_backup(&mut self, now: Instant, at: usize, object: Object, found: Lookup) {
         let Some((plain, guard)) = parts(&mut self.connections, at) else { return };
         if guard.stage != Stage::Meeting || peer_object(guard) != Some(object) {
@@ -102,7 +102,7 @@ impl Backup {
         }
     }
 
-    /// The backups are connected: each has to show that it wrote its entry.
+    /// The backups are connected: each now proves that it wrote its entry.
     pub(super) fn begin_to_prove(&mut self, now: Instant, at: usize) {
         let Some((_, guard)) = parts(&mut self.connections, at) else { return };
         (guard.stage, guard.asked) = (Stage::Proving, 0);
@@ -110,7 +110,7 @@ impl Backup {
         self.mark(at);
     }
 
-    /// Shows the peer that we wrote our entry, and asks it for the same.
+    /// Proves to the peer that this end wrote its entry, and requests the peer's proof.
     pub(super) fn prove(&mut self, now: Instant, at: usize) {
         let Some((_, guard)) = parts(&mut self.connections, at) else { return };
         if guard.asked == PROOFS {
@@ -135,7 +135,7 @@ impl Backup {
         backup.post_mad(Nic::WIRE, &path, &mad);
     }
 
-    /// Somebody shows that it wrote the entry of the peer's queue pair, or does not.
+    /// Handles a proof, valid or not, that its sender wrote the entry of the peer's queue pair.
     pub(super) fn handle_proof(&mut self, nic: &mut Nic, now: Instant, side: Side, received: &ReceivedMad) {
         let Ok(proof) = Proof::parse(&received.mad) else { return };
         if self.config.store == Store::Peer || side != Side::Backup {
@@ -147,13 +147,13 @@ impl Backup {
         let named = guard.peer.is_some_and(|peer| peer.qpn == proof.sender_qpn);
         let right = is_peer && named && proof.is_right(&guard.secrets[1]);
         match guard.stage {
-            // The peer has read our entry, so its own is there: it is asked for soon.
+            // The peer has read the local entry, so its own entry exists: look it up soon.
             Stage::Meeting if proof.kind == Kind::Offer => {
                 let soon = now + FIRST_WAIT;
                 guard.ask_at = guard.ask_at.map(|at| at.min(soon));
                 self.mark(at);
             }
-            // What we have read may be the entry of its earlier life, and then there is a newer one.
+            // The entry that was read may be that of the peer's previous run; then there is a newer one.
             Stage::Proving if is_peer && !right && proof.kind == Kind::Offer => {
                 let why = (guard.dropped >= STALE).then_some(ProtectError::Unproven);
                 self.drop_entry(now, at, why);
@@ -172,20 +172,20 @@ impl Backup {
         }
     }
 
-    /// The peer's entry is of no use: the store is asked again, later each time.
+    /// Drops the peer's entry as useless, and repeats the lookup, after a longer wait each time.
     pub(super) fn drop_entry(&mut self, now: Instant, at: usize, why: Option<ProtectError>) {
         let Backup { nic: backup, connections, notices, .. } = self;
         let Some((plain, guard)) = parts(connections, at) else { return };
         (guard.stage, guard.peer, guard.path, guard.region_nonce) = (Stage::Meeting, None, None, None);
         guard.ask_at = Some(now + grown(FIRST_WAIT, guard.dropped));
         (guard.asked, guard.dropped) = (0, guard.dropped + 1);
-        // Whoever it was connected to was not the peer.
+        // The queue pair was connected to a host that is not the peer.
         let _ = backup.modify_qp(guard.backup, &QpAttr { state: Some(QpState::Reset), ..QpAttr::default() });
         notices.extend(why.map(|why| Notice::Unprotected(plain.qpn, why)));
         self.mark(at);
     }
 
-    /// A region has a key at the backup: where there is a store it gets to know, under each GID of the default; those.
+    /// Publishes a region's key at the backup, if there is a store, under each GID of the default. Returns these GIDs.
     pub(super) fn put_region(&mut self, nic: &Nic, rkey: u32, region: RegionAnswer) -> Vec<Ipv6Addr> {
         let Store::External { region_nonce: nonce } = self.config.store else { return Vec::new() };
         let gids: Vec<Ipv6Addr> = nic.port().addresses.iter().map(|&address| mapped(address)).collect();
@@ -195,7 +195,7 @@ impl Backup {
         gids
     }
 
-    /// What the store has of a region of the peer's. Where that is of no use the peer itself is asked.
+    /// Handles the result of the lookup of a region of the peer's. If the entry is of no use, the peer itself is queried.
     fn take_region(&mut self, now: Instant, at: usize, rkey: u32, found: Lookup) {
         let Some((_, guard)) = parts(&mut self.connections, at) else { return };
         if guard.wanted.is_none_or(|(wanted, _)| wanted != rkey) {
@@ -211,11 +211,11 @@ impl Backup {
             }
             _ => guard.wanted = Some((rkey, now)),
         }
-        // Behind what completed: it is looked at with everything else.
+        // The check runs with all others, after completions have been delivered.
         self.mark(at);
     }
 
-    /// A connection has changed its side: the peer may have registered regions anew since its keys were asked for.
+    /// Forgets the peer's keys, because the connection has changed its side: the peer may have reregistered regions meanwhile.
     pub(super) fn forget_keys(&mut self, at: usize) {
         let Some((_, guard)) = parts(&mut self.connections, at) else { return };
         guard.looked_up = None;
@@ -225,13 +225,13 @@ impl Backup {
     }
 }
 
-/// What the entry of the peer's queue pair is about.
+/// The store key of the entry of the peer's queue pair.
 fn peer_object(guard: &Guard) -> Option<Object> {
     let gid = mapped(guard.attr.path?.addresses.dst());
     Some(Object::QueuePair { gid, qpn: guard.attr.dest_qp? })
 }
 
-/// A wait that doubles each time.
+/// A wait that doubles each time, up to the longest.
 fn grown(first: Duration, times: u32) -> Duration {
     first.saturating_mul(2u32.saturating_pow(times)).min(LONGEST_WAIT)
 }

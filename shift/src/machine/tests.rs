@@ -1,4 +1,4 @@
-//! The states of a connection by themselves: what is asked for, and in which order.
+//! Tests of the state machine alone: which actions it requests, and in which order.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn actions(machine: &mut Machine) -> Vec<Action> {
     std::iter::from_fn(|| machine.poll_action()).collect()
 }
 
-/// What a peer says that left the default in an epoch, and has so many receives done.
+/// The status of a peer that left the default in an epoch, with this many receives completed.
 fn moved(epoch: u32, recv_count: u32) -> Status {
     Status {
         epoch,
@@ -36,14 +36,14 @@ fn moved(epoch: u32, recv_count: u32) -> Status {
     }
 }
 
-/// The timer that runs comes to its end.
+/// Lets the running timer expire.
 fn wait(machine: &mut Machine) -> Instant {
     let now = machine.poll_timeout().expect("a timer runs");
     machine.on_time(now);
     now
 }
 
-/// One that is in Fallback, as its peer is, since a time.
+/// A machine in Fallback since a time, as its peer is.
 fn fallen_back(now: Instant) -> Machine {
     let mut machine = new();
     machine.on_failure(now, Side::Default, Reason::Retries);
@@ -52,7 +52,7 @@ fn fallen_back(now: Instant) -> Machine {
     machine
 }
 
-/// Goes from Fallback to Default, and its peer with it; when that is done.
+/// Takes the machine and its peer from Fallback back to Default. Returns the time at which the return is complete.
 fn go_back(machine: &mut Machine) -> Instant {
     for _ in 0..100_000 {
         let now = wait(machine);
@@ -144,7 +144,7 @@ fn the_same_status_twice_asks_for_nothing_the_second_time() {
     let timer = machine.poll_timeout();
     machine.on_status(at(2 * MS), &moved(1, 4));
     assert_eq!((actions(&mut machine), machine.poll_timeout()), (vec![], timer));
-    // Nor does another one of the same epoch that says nothing new.
+    // Nor does another status of the same epoch without new information.
     machine.on_status(at(3 * MS), &Status { phase: Phase::Fallback, ..moved(1, 4) });
     assert_eq!((actions(&mut machine), machine.poll_timeout()), (vec![], timer));
 }
@@ -166,7 +166,7 @@ fn an_epoch_that_cannot_be_is_a_lie() {
         machine.on_status(at(MS), &moved(epoch, 0));
         assert_eq!(actions(&mut machine), [Action::Fail(Refusal::Lie)], "{epoch}");
         assert!(machine.status().refused && machine.poll_timeout().is_none());
-        // It is over, whatever comes.
+        // A failed machine takes no further action.
         machine.on_status(at(MS), &moved(1, 0));
         machine.on_failure(at(MS), Side::Backup, Reason::Port);
         assert_eq!(actions(&mut machine), []);
@@ -251,7 +251,7 @@ fn receives_follow_the_peer_s_return_and_not_our_own() {
     machine.on_status(at(2 * MS), &returned);
     assert_eq!(actions(&mut machine), [Action::MoveRecvs(Side::Backup)]);
     assert_eq!((machine.phase(), machine.recv_on()), (Phase::Fallback, Side::Default));
-    // The return of an earlier epoch says nothing of this one.
+    // A return of an earlier epoch does not count in this one.
     let mut machine = fallen_back(at(MS));
     go_back(&mut machine);
     machine.on_failure(at(S), Side::Default, Reason::Port);
@@ -274,7 +274,7 @@ fn a_default_that_fails_while_the_way_back_is_prepared_is_left_again() {
         let asked = actions(&mut machine);
         assert_eq!(asked.last(), Some(&Action::Publish { by: Side::Backup, wake: false }));
         assert_eq!(machine.epoch(), 2);
-        // Nothing is outstanding; but once notified the peer's receives may be at the default.
+        // Nothing is outstanding. But after the notification the peer's receives may be at the default.
         let phase = if notified { Phase::Moving } else { Phase::Fallback };
         assert_eq!(machine.phase(), phase);
         machine.on_status(now, &moved(2, 0));
@@ -312,11 +312,11 @@ fn when_neither_side_works_it_ends() {
     actions(&mut machine);
     machine.on_failure(at(2 * MS), Side::Backup, Reason::Retries);
     assert_eq!(actions(&mut machine), [Action::Fail(Refusal::BothSides)]);
-    // while the default is not known to be back,
+    // while the default is not known to work,
     let mut machine = fallen_back(at(MS));
     machine.on_failure(at(2 * MS), Side::Backup, Reason::Retries);
     assert_eq!(actions(&mut machine), [Action::Fail(Refusal::BothSides)]);
-    // or each end has left the side that the other went to.
+    // or each end has left the side that the other end moved to.
     let mut machine = fallen_back(at(MS));
     let now = wait(&mut machine);
     machine.on_probe(now);
@@ -350,12 +350,12 @@ fn a_default_that_flaps_is_returned_to_later_each_time_and_that_is_forgotten() {
         machine.on_status(now, &moved(epoch, 0));
         actions(&mut machine);
         let back = go_back(&mut machine);
-        // It waits for a probe every 10 ms and for the fence.
+        // The return waits for a probe every 10 ms, and for the fence.
         held.push((back - now).as_secs());
         now = back + MS;
     }
     assert_eq!(held, [0, 1, 2, 4, 8, 16, 32, 64, 64, 64]);
-    // It worked for longer than it was held back twice: all is forgiven.
+    // The default worked for more than twice the hold: the hold is reset.
     now = now + 200 * S;
     machine.on_failure(now, Side::Default, Reason::Retries);
     machine.on_status(now, &moved(11, 0));

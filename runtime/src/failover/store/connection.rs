@@ -1,8 +1,8 @@
-//! A connection to a redis server: commands go out together, and their answers are in within a time and a size, or the
-//! connection is given up.
+//! A connection to a redis server. Commands are sent in batches. All answers must arrive within limits of time and size; otherwise the
+//! connection is dropped.
 //!
-//! The crate `redis` writes the commands and reads the answers. Its own connection limits each read, and neither the
-//! whole answer nor its length.
+//! The crate `redis` encodes the commands and parses the answers. Its own connection type is not used: it limits the time of each read, but
+//! neither the time nor the length of a whole answer.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -16,17 +16,17 @@ use softnic_fault_injector::text::on_one_line;
 use crate::failover::kv::RedisUrl;
 use crate::forked::Kept;
 
-/// For a connection to an address, and for all answers to commands that went out together.
+/// Timeout for a connection attempt to one address, and for all answers to one batch.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(1);
-/// So many commands go out together at most.
+/// The largest number of commands in a batch.
 pub(super) const BATCH: usize = 64;
-/// The longest value that is ours.
+/// The longest value that softnic writes.
 pub(super) const MAX_VALUE: usize = 4096;
-/// Answers to a batch: values, and the lines about them.
+/// Size limit for the answers to a batch: values, and the protocol lines around them.
 const MAX_ANSWERS: usize = BATCH * (MAX_VALUE + 64);
-/// A name may have many addresses: so many are tried.
+/// Number of addresses of a name that are tried.
 const MAX_ADDRESSES: usize = 4;
-/// Characters of a server's error that are shown.
+/// Number of characters of a server's error that are shown.
 const MAX_TEXT: usize = 200;
 
 /// A socket that another thread may shut down.
@@ -38,8 +38,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects and logs in; the error in one line why not. `publish` gets the socket before anything is waited for on
-    /// it.
+    /// Connects and logs in. The error is one line. `publish` receives the socket before any wait on it.
     pub(super) fn open(url: &RedisUrl, publish: impl FnOnce(Socket)) -> Result<Connection, String> {
         let addresses = (url.host.as_str(), url.port).to_socket_addrs().map_err(|e| e.to_string())?;
         let mut why = "the name has no address".to_owned();
@@ -67,7 +66,7 @@ impl Connection {
         if url.db != 0 {
             commands.push(cmd("SELECT").arg(url.db).to_owned());
         }
-        // A server that wants a password says so now, and not at the first entry.
+        // A server that requires a password reports that at once, and not at the first entry.
         commands.push(cmd("PING"));
         let answers = self.exchange(&commands, TIMEOUT)?;
         let (ping, before) = answers.split_last().ok_or("no answer")?;
@@ -79,14 +78,14 @@ impl Connection {
         }
         match ping {
             Value::SimpleString(pong) if pong == "PONG" => Ok(()),
-            // A user may be allowed the commands that are needed, and this one not.
+            // The user may be allowed the commands that softnic needs, but not PING.
             Value::ServerError(e) if e.code() == "NOPERM" => Ok(()),
             other => Err(refusal(other)),
         }
     }
 
     /// Sends at most [`BATCH`] commands and waits for the answer to each. After an error, which is one line, the
-    /// connection is of no use any more.
+    /// connection is unusable.
     pub(super) fn exchange(&mut self, commands: &[Cmd], within: Duration) -> Result<Vec<Value>, String> {
         let mut bounded = Bounded { stream: &self.socket, deadline: Instant::now() + within, left: MAX_ANSWERS };
         let mut bytes = Vec::new();
@@ -102,7 +101,7 @@ impl AsFd for Connection {
     }
 }
 
-/// What a server said instead of what it should have, in one line.
+/// The text, in one line, for an answer other than the expected one.
 pub(super) fn refusal(value: &Value) -> String {
     let Value::ServerError(e) = value else { return "its answer is not one to the command".into() };
     let text = [e.code(), e.details().unwrap_or_default()].join(" ");
@@ -134,7 +133,7 @@ pub(super) fn closed() -> String {
     "it closed the connection".into()
 }
 
-/// A socket until a time, from which so many bytes are read.
+/// A socket with a deadline and a limit on the number of bytes read.
 struct Bounded<'a> {
     stream: &'a TcpStream,
     deadline: Instant,

@@ -1,4 +1,4 @@
-//! The store against servers: what all tests share, and what needs none.
+//! Tests of the store against servers: the shared helpers, and the tests that need no server.
 
 mod broken;
 pub(crate) mod server;
@@ -10,19 +10,19 @@ use super::worker::BackOff;
 use super::{Answer, Inbox, MAX_GETS, RedisStore, Request, State};
 use crate::failover::kv::Kv;
 
-/// Nothing that is waited for takes a fraction of it: it only ends a test that has failed.
+/// Time limit of every wait. It ends failed tests only: successful waits take a fraction of it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A store, and what it said.
+/// A store, and its reports.
 struct Client {
     store: RedisStore,
     said: Receiver<Answer>,
-    /// What came while something else was waited for.
+    /// Reports that arrived while the test waited for another one.
     earlier: Vec<Answer>,
 }
 
 impl Client {
-    /// `rest` stands behind `redis://`.
+    /// `rest` is the part of the URL behind `redis://`.
     fn new(rest: &str) -> Client {
         let Ok(Kv::Redis(url)) = format!("redis://{rest}").parse() else { panic!("{rest}") };
         let (say, said) = channel();
@@ -36,7 +36,7 @@ impl Client {
         client
     }
 
-    /// The first answer, of those that no other wait took, that `wanted` makes something of.
+    /// Waits for the first report that `wanted` accepts, among those not yet consumed.
     fn wait<T>(&mut self, wanted: impl Fn(&Answer) -> Option<T>) -> T {
         if let Some(at) = self.earlier.iter().position(|a| wanted(a).is_some()) {
             return wanted(&self.earlier.remove(at)).unwrap();
@@ -51,7 +51,7 @@ impl Client {
         }
     }
 
-    /// The next change.
+    /// Waits for the next change of state.
     fn state(&mut self) -> State {
         self.wait(|a| if let Answer::State(state) = a { Some(state.clone()) } else { None })
     }
@@ -63,7 +63,7 @@ impl Client {
         }
     }
 
-    /// Asks, and waits: the value, nothing, or why not.
+    /// Does a lookup and waits for it: the value, nothing, or the error.
     fn get(&mut self, key: &str, ticket: u64) -> Result<Option<Vec<u8>>, String> {
         self.store.get(key, ticket);
         self.wait(|a| match a {
@@ -74,7 +74,7 @@ impl Client {
         })
     }
 
-    /// Why an entry, or its deletion, was refused.
+    /// Waits for the error of a refused write or deletion.
     fn refused(&mut self, request: &Request) -> String {
         self.wait(|a| match a {
             Answer::Unavailable { request: of, why } if of == request => Some(why.clone()),
@@ -83,7 +83,7 @@ impl Client {
     }
 }
 
-/// Waits until something is true.
+/// Waits until a condition is true.
 fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_true() {

@@ -1,4 +1,4 @@
-//! The thread of a store: connects, writes the entries that are due, asks, and sleeps until there is more to do.
+//! The thread of a store: it connects, writes the entries that are due, does lookups, and sleeps until there is more to do.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -13,23 +13,23 @@ use super::{Answer, Change, LIFETIME, Request, Shared, State, TOO_MANY};
 use crate::failover::kv::RedisUrl;
 use crate::locked::lock;
 
-/// Entries of a very short lifetime are refreshed this often at most.
+/// The shortest refresh interval, for entries with a very short lifetime.
 const MIN_REFRESH: Duration = Duration::from_millis(10);
-/// What a server refused it is offered again so soon: it may be full for a moment only.
+/// Delay before a refused entry is written again: the server may be full for a moment only.
 const REFUSED: Duration = Duration::from_secs(1);
 
-/// An entry that we have, or had and want gone.
+/// An entry to be kept in the server, or to be deleted from it.
 struct Entry {
     change: Change,
-    /// When it is written, refreshed or deleted.
+    /// When the entry is written, refreshed or deleted next.
     due: Instant,
-    /// An entry to be deleted has expired by then.
+    /// When an entry to be deleted has expired anyway.
     until: Instant,
-    /// That the server refused it has been said.
+    /// The refusal of this entry was reported.
     refused: bool,
 }
 
-/// How long to wait before the next attempt.
+/// The delay before the next connection attempt.
 pub(super) struct BackOff(Duration);
 
 impl BackOff {
@@ -40,7 +40,7 @@ impl BackOff {
         BackOff(Self::FIRST)
     }
 
-    /// After a failure.
+    /// The delay after a failure. Doubles each time, up to the longest.
     pub(super) fn next(&mut self) -> Duration {
         let wait = self.0;
         self.0 = (wait * 2).min(Self::LONGEST);
@@ -64,7 +64,7 @@ impl<'a, F: FnMut(Answer)> Worker<'a, F> {
         Worker { url, shared, answer, connection: None, retry_at, back_off, entries }
     }
 
-    /// Until the store is dropped.
+    /// Runs until the store is dropped.
     pub(super) fn run(mut self) {
         loop {
             self.shared.wake.drain();
@@ -72,7 +72,7 @@ impl<'a, F: FnMut(Answer)> Worker<'a, F> {
             if closing.is_none() && self.connection.is_none() && Instant::now() >= self.retry_at {
                 self.connect();
             }
-            // Behind the attempt: questions that came before it, or meanwhile, have its result.
+            // After the attempt to connect, so that lookups made before or during the attempt get its result.
             let questions = self.take_inbox();
             if let Some(deadline) = lock(&self.shared.inbox).closing {
                 return self.say_farewell(deadline);
@@ -93,7 +93,7 @@ impl<'a, F: FnMut(Answer)> Worker<'a, F> {
         match Connection::open(&self.url, |socket| lock(&shared.inbox).socket = Some(socket)) {
             Ok(connection) => {
                 self.connection = Some(connection);
-                // The server may have been started anew: everything is written again.
+                // The server may have restarted without its data: write all entries again.
                 let now = Instant::now();
                 self.entries.values_mut().for_each(|entry| entry.due = now);
                 self.set_state(State::Connected);
@@ -102,7 +102,7 @@ impl<'a, F: FnMut(Answer)> Worker<'a, F> {
         }
     }
 
-    /// There is no connection, or none that is of use.
+    /// Drops the connection, if any, and schedules the next attempt.
     fn lose(&mut self, why: String) {
         self.connection = None;
         lock(&self.shared.inbox).socket = None;
@@ -117,7 +117,7 @@ impl<'a, F: FnMut(Answer)> Worker<'a, F> {
         }
     }
 
-    /// Takes over what callers want of entries, and returns some of their questions.
+    /// Takes over the changes that callers requested, and returns some of their lookups.
     fn take_inbox(&mut self) -> Vec<(String, u64)> {
         let mut inbox = lock(&self.shared.inbox);
         let some = inbox.gets.len().min(BATCH);
@@ -179,7 +179,7 @@ impl<'a, F: FnMut(Answer)> Worker<'a, F> {
         Ok(())
     }
 
-    /// Answers all of the questions, at most [`BATCH`].
+    /// Answers all of these lookups, at most [`BATCH`].
     fn ask(&mut self, questions: Vec<(String, u64)>) {
         if questions.is_empty() {
             return;
@@ -232,13 +232,13 @@ impl<'a, F: FnMut(Answer)> Worker<'a, F> {
         (self.answer)(Answer::Unavailable { request, why: why.into() });
     }
 
-    /// Until something is due, somebody wants something, or the server says or ends something that nobody asked for.
+    /// Sleeps until an entry is due, a caller has a request, or the server sends unsolicited data or closes the connection.
     fn sleep(&mut self) {
         let next = match &self.connection {
             Some(_) => self.entries.values().map(|e| e.due).min(),
             None => Some(self.retry_at),
         };
-        // One more than is left: not too early by what the clock rounds.
+        // One millisecond more, so that rounding of the clock does not end the sleep too early.
         let wait = next.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
         let timeout = wait.and_then(|wait| Timespec::try_from(wait).ok());
         let wake = PollFd::new(&self.shared.wake, PollFlags::IN);
@@ -253,7 +253,7 @@ impl<'a, F: FnMut(Answer)> Worker<'a, F> {
         }
     }
 
-    /// Deletes all entries, as far as the time allows.
+    /// Deletes all entries, as far as time allows.
     fn say_farewell(mut self, deadline: Instant) {
         let keys: Vec<String> = mem::take(&mut self.entries).into_keys().collect();
         let Some(connection) = &mut self.connection else { return };

@@ -1,4 +1,4 @@
-//! The messages of IGMP and MLD: queries read, reports and leaves written (RFC 3376, RFC 2236, RFC 3810, RFC 2710).
+//! The messages of IGMP and MLD: parses queries, emits reports and leaves (RFC 3376, RFC 2236, RFC 3810, RFC 2710).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -9,38 +9,38 @@ use softnic_wire::MacAddr;
 const IGMP: u8 = 2;
 const ICMPV6: u8 = 58;
 const HOP_BY_HOP: u8 = 0;
-/// Where IGMPv3 and MLDv2 reports go, and IGMPv2 and MLDv1 leaves.
+/// Destinations of IGMPv3 and MLDv2 reports, and of IGMPv2 and MLDv1 leaves.
 const ALL_IGMPV3_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 22);
 const ALL_MLDV2_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
 const ALL_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
 const ALL_ROUTERS_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
-/// What a querier asks.
+/// A query of a querier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Query {
-    /// It is about IPv4.
+    /// The query concerns IPv4.
     pub(super) is_v4: bool,
-    /// The group, if it is about one.
+    /// The group of a group-specific query.
     pub(super) group: Option<IpAddr>,
-    /// It is of IGMPv2 or MLDv1, and so are the answers that it reads.
+    /// The query is of IGMPv2 or MLDv1, and its sender understands answers of that version only.
     pub(super) is_old: bool,
-    /// Answers come within this time.
+    /// The maximum response time.
     pub(super) within: Duration,
 }
 
-/// What is said of a group.
+/// The content of a report about a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Record {
-    /// We are a member.
+    /// The port is a member.
     Member,
-    /// We have become one.
+    /// The port has joined.
     Joined,
-    /// We are none any more.
+    /// The port has left.
     Left,
 }
 
 impl Record {
-    /// Members are those that exclude no source (RFC 3376, 4.2.12; RFC 3810, 5.2.12).
+    /// The record type. A member excludes no source (RFC 3376, 4.2.12; RFC 3810, 5.2.12).
     fn kind(self) -> u8 {
         match self {
             Record::Member => 2,
@@ -50,7 +50,7 @@ impl Record {
     }
 }
 
-/// The sum of IP, IGMP and ICMPv6 (RFC 1071).
+/// The checksum of IP, IGMP and ICMPv6 (RFC 1071).
 fn checksum(parts: &[&[u8]]) -> u16 {
     let mut sum = 0u32;
     for part in parts {
@@ -64,7 +64,7 @@ fn checksum(parts: &[&[u8]]) -> u16 {
     !(sum as u16)
 }
 
-/// A time in which large values are a mantissa of `bits` bits and an exponent (RFC 3376, 4.1.1; RFC 3810, 5.1.3).
+/// Decodes a time code: large values are a mantissa of `bits` bits and an exponent (RFC 3376, 4.1.1; RFC 3810, 5.1.3).
 fn scaled(code: u32, bits: u32) -> u32 {
     match code >> (bits + 3) {
         0 => code,
@@ -73,7 +73,7 @@ fn scaled(code: u32, bits: u32) -> u32 {
 }
 
 impl Query {
-    /// The query in an IP packet, if it is one that may be believed.
+    /// The query in an IP packet, if the packet is a valid query.
     pub(super) fn of(packet: &[u8]) -> Option<Query> {
         match packet.first()? >> 4 {
             4 => Query::of_igmp(packet),
@@ -89,7 +89,7 @@ impl Query {
         let dst = Ipv4Addr::from(*ip[16..].first_chunk::<4>()?);
         let whole = ip[6] & 0x3f == 0 && ip[7] == 0;
         let [0x11, code, _, _, group @ ..] = message else { return None };
-        // No router passes queries on (RFC 3376, 4).
+        // Routers do not forward queries: the TTL is 1 (RFC 3376, 4).
         if ip[9] != IGMP
             || !whole
             || ip[8] != 1
@@ -102,7 +102,7 @@ impl Query {
         let group = Ipv4Addr::from(*group.first_chunk::<4>()?);
         let (is_old, code) = (message.len() < 12, u32::from(*code));
         let tenths = match (is_old, code) {
-            // IGMPv1 has no time in its queries (RFC 2236, 4).
+            // IGMPv1 queries have no response time (RFC 2236, 4).
             (true, 0) => 100,
             (true, code) => code,
             (false, code) => scaled(code, 4),
@@ -114,7 +114,7 @@ impl Query {
     fn of_mld(packet: &[u8]) -> Option<Query> {
         let (ip, rest) = packet.split_first_chunk::<40>()?;
         let rest = rest.get(..usize::from(u16::from_be_bytes([ip[4], ip[5]])))?;
-        // Always behind a hop-by-hop header, which tells routers to look at it; and from a router of the link (RFC 3810, 5, 5.1.14).
+        // Queries have a hop-by-hop header with a router alert, and come from a router on the link (RFC 3810, 5, 5.1.14).
         let [ICMPV6, blocks, ..] = rest else { return None };
         let message = rest.get(8 + 8 * usize::from(*blocks)..)?;
         let src = Ipv6Addr::from(*ip[8..].first_chunk::<16>()?);
@@ -136,10 +136,10 @@ impl Query {
     }
 }
 
-/// A packet with the MAC address that it goes to.
+/// A packet with its destination MAC address.
 pub(super) type Packet = (MacAddr, Vec<u8>);
 
-/// IGMPv3 or MLDv2: what is said of several groups, all of the IP version of `source`.
+/// An IGMPv3 or MLDv2 report about several groups, all of the IP version of `source`.
 pub(super) fn report(source: IpAddr, records: &[(IpAddr, Record)]) -> Packet {
     let head = if source.is_ipv4() { 0x22 } else { 143 };
     let mut message = vec![head, 0, 0, 0, 0, 0];
@@ -157,7 +157,7 @@ pub(super) fn report(source: IpAddr, records: &[(IpAddr, Record)]) -> Packet {
     }
 }
 
-/// IGMPv2 or MLDv1: what is said of one group. `None` where its version is not that of `source`.
+/// An IGMPv2 or MLDv1 report about one group. `None` if its IP version is not that of `source`.
 pub(super) fn old_report(source: IpAddr, group: IpAddr, record: Record) -> Option<Packet> {
     let left = record == Record::Left;
     match (source, group) {
@@ -175,7 +175,7 @@ pub(super) fn old_report(source: IpAddr, group: IpAddr, record: Record) -> Optio
     }
 }
 
-/// An IPv4 packet for the next router alone, with the option that has it look (RFC 2113).
+/// An IPv4 packet with a TTL of 1 and the router alert option (RFC 2113).
 fn igmp(src: Ipv4Addr, dst: Ipv4Addr, mut message: Vec<u8>) -> Packet {
     let sum = checksum(&[&message]);
     message[2..4].copy_from_slice(&sum.to_be_bytes());
@@ -191,7 +191,7 @@ fn igmp(src: Ipv4Addr, dst: Ipv4Addr, mut message: Vec<u8>) -> Packet {
     (multicast_mac(dst.into()), ip)
 }
 
-/// An IPv6 packet for the link alone, with the option that has routers look (RFC 2711).
+/// An IPv6 packet with a hop limit of 1 and the router alert option (RFC 2711).
 fn mld(src: Ipv6Addr, dst: Ipv6Addr, mut message: Vec<u8>) -> Packet {
     let len = message.len() as u32;
     let sum = checksum(&[&src.octets(), &dst.octets(), &len.to_be_bytes(), &[0, 0, 0, ICMPV6], &message]);

@@ -18,7 +18,7 @@ fn sources() -> (Option<Ipv4Addr>, Option<Ipv6Addr>) {
     (Some(Ipv4Addr::new(10, 0, 0, 1)), Some(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1)))
 }
 
-/// All that is sent until then, with its time.
+/// All packets sent before `end`, with their times.
 fn sent(memberships: &mut Memberships, end: Instant) -> Vec<(Instant, Vec<u8>)> {
     let mut all = Vec::new();
     while let Some(next) = memberships.next().filter(|&next| next < end) {
@@ -27,14 +27,14 @@ fn sent(memberships: &mut Memberships, end: Instant) -> Vec<(Instant, Vec<u8>)> 
     all
 }
 
-/// A sum that is right.
+/// The checksum of `bytes`.
 fn sum(bytes: &[u8]) -> [u8; 2] {
     let words = bytes.chunks(2).map(|c| u32::from(c[0]) << 8 | u32::from(c.get(1).copied().unwrap_or(0)));
     let sum: u32 = words.sum();
     (!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes()
 }
 
-/// An IGMP query: of version 2 with 8 bytes, else of version 3.
+/// An IGMP query: version 2 with 8 bytes, else version 3.
 fn igmp_query(group: [u8; 4], code: u8, len: usize) -> Vec<u8> {
     let mut message = [&[0x11, code, 0, 0][..], &group, &[0, 0, 0, 0]].concat();
     message.truncate(len);
@@ -46,7 +46,7 @@ fn igmp_query(group: [u8; 4], code: u8, len: usize) -> Vec<u8> {
     [ip, message].concat()
 }
 
-/// An MLD query: of version 1 with 24 bytes, else of version 2.
+/// An MLD query: version 1 with 24 bytes, else version 2.
 fn mld_query(group: Ipv6Addr, milliseconds: u16, len: usize) -> Vec<u8> {
     let mut message = [&[130, 0, 0, 0][..], &milliseconds.to_be_bytes(), &[0, 0], &group.octets(), &[0; 4]].concat();
     message.truncate(len);
@@ -66,7 +66,7 @@ fn who_joins_and_leaves_says_so_twice() {
     assert_eq!(joined.len(), 2);
     assert!(joined[0].0 == at(0) && joined[1].0 < at(1000));
     for (_, packet) in &joined {
-        // To 224.0.0.22, for routers to look at, one hop, with right sums.
+        // To 224.0.0.22, with the router alert option, a TTL of 1, and right checksums.
         assert_eq!((packet[8], &packet[16..24]), (1, &[224, 0, 0, 22, 0x94, 4, 0, 0][..]));
         assert_eq!((sum(&packet[..24]), sum(&packet[24..])), ([0; 2], [0; 2]));
         assert_eq!((packet[24], &packet[30..]), (0x22, &[0, 1, 4, 0, 0, 0, 239, 1, 2, 3][..]));
@@ -145,7 +145,7 @@ fn queriers_of_old_versions_get_reports_and_leaves_that_they_can_read() {
     assert_eq!(kinds(sent(&mut memberships, at(9000))), BTreeSet::from([0x16, 131]));
     memberships.set(at(10_000), &groups(&[])).unwrap();
     assert_eq!(kinds(sent(&mut memberships, at(20_000))), BTreeSet::from([0x17, 132]));
-    // They are gone, and the new versions are back.
+    // The old queriers have expired, and the new versions are in use again.
     memberships.set(at(300_000), &groups(&["239.1.2.3"])).unwrap();
     assert_eq!(kinds(sent(&mut memberships, at(310_000))), BTreeSet::from([0x22]));
 }
@@ -161,7 +161,7 @@ fn queries_that_a_router_passed_on_or_that_are_damaged_are_not_answered() {
         for place in 0..good.len() {
             let mut bad = good.clone();
             bad[place] ^= 0x40;
-            // The first bytes of IPv6, and the hop-by-hop option, are in no sum.
+            // No checksum covers the first bytes of IPv6 and the hop-by-hop option.
             let summed = good[0] == 0x45 || !(1..4).contains(&place) && !(42..48).contains(&place);
             assert!(!summed || !memberships.handle_packet(at(0), &bad), "{place}");
         }
@@ -176,7 +176,7 @@ fn there_is_a_limit_to_groups_and_to_answers() {
     memberships.set(at(0), &many(256)).unwrap();
     assert_eq!(memberships.poll(at(0), sources()).len(), 5, "each with at most 60 groups");
     sent(&mut memberships, at(5000));
-    // Somebody asks all the time, for an answer at once.
+    // A querier sends queries all the time, for immediate answers.
     let mut answers = 0;
     for n in 0..1000 {
         memberships.handle_packet(at(5000 + n), &igmp_query([0; 4], 0, 12));

@@ -1,4 +1,4 @@
-//! Looking after the peers of all connections: who is seen, who is asked for a sign of life, who is given up.
+//! Supervision of the peers of all connections: observes segments, sends keep-alives, gives up silent peers.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use super::watch::{Care, Watch};
 use super::{StreamError, Streams};
 
 impl Streams {
-    /// What was seen of the connection between two endpoints.
+    /// The observations of the connection between two endpoints.
     pub(super) fn watch_of(&mut self, now: Instant, own: SocketAddr, peer: SocketAddr) -> Option<&mut Watch> {
         let (own, peer) = (IpEndpoint::from(own), IpEndpoint::from(peer));
         let stream = self.streams.values_mut().find(|stream| {
@@ -22,7 +22,7 @@ impl Streams {
         Some(stream.watch.get_or_insert_with(|| Watch::new(now)))
     }
 
-    /// Looks at a packet that goes out.
+    /// Observes an outgoing packet.
     pub(super) fn note_sent(&mut self, now: Instant, packet: Option<&[u8]>) {
         let Some(segment) = packet.and_then(Segment::of) else { return };
         if let Some(watch) = self.watch_of(now, segment.from, segment.to) {
@@ -30,9 +30,9 @@ impl Streams {
         }
     }
 
-    /// Asks silent peers for a sign of life, and gives up those that gave none for too long.
+    /// Probes silent peers, and gives up those that have been silent for too long.
     pub(super) fn care(&mut self, now: Instant) {
-        // What is to be sent does not leave: more of it helps nobody.
+        // Queued packets are not leaving; more of them would not help.
         if self.packets.is_full() {
             return;
         }
@@ -64,7 +64,7 @@ impl Streams {
         }
     }
 
-    /// When [`Streams::care`] has something to do.
+    /// When [`Streams::care`] next has something to do.
     pub(super) fn next_care(&self, now: Instant) -> Option<Instant> {
         let cares = self.streams.values().filter_map(|stream| {
             let socket = self.sockets.get::<Socket<'_>>(stream.socket);

@@ -1,22 +1,22 @@
-//! smoltcp's device: IP packets in memory, one in at a time, and few out.
+//! The device of smoltcp: IP packets in memory, one inbound at a time, and a short outbound queue.
 
 use std::collections::VecDeque;
 
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
 
-/// Packets that wait to be taken; smoltcp makes no more while there are so many.
+/// Capacity of the outbound queue; smoltcp emits no packets while the queue is full.
 const MAX_OUT: usize = 64;
 
-/// The packets on their way to smoltcp and from it.
+/// The packets to and from smoltcp.
 #[derive(Debug)]
 pub(super) struct Packets {
     mtu: usize,
-    /// The packet that came in, until smoltcp takes it.
+    /// The packet that arrived, until smoltcp takes it.
     pub(super) received: Option<Vec<u8>>,
-    /// What smoltcp answered to that packet at once: a reset, or an acknowledgement.
+    /// The immediate reply of smoltcp to that packet: a reset, or an acknowledgement.
     pub(super) reply: Option<Vec<u8>>,
-    /// What connections send.
+    /// The packets that connections send.
     pub(super) out: VecDeque<Vec<u8>>,
 }
 
@@ -30,7 +30,7 @@ impl Packets {
     }
 }
 
-/// A packet that came in.
+/// A packet that arrived.
 pub(super) struct Received(Vec<u8>);
 
 impl RxToken for Received {
@@ -39,7 +39,7 @@ impl RxToken for Received {
     }
 }
 
-/// Room for a packet that goes out.
+/// Room for an outgoing packet.
 pub(super) enum Room<'a> {
     Reply(&'a mut Option<Vec<u8>>),
     Out(&'a mut VecDeque<Vec<u8>>),

@@ -1,35 +1,35 @@
-//! What of a TCP packet is looked at before smoltcp gets it: addresses, ports, flags.
+//! The fields of a TCP packet that are examined before smoltcp gets the packet: addresses, ports, flags.
 
 use std::net::{IpAddr, SocketAddr};
 
 use smoltcp::wire::{IpProtocol, IpVersion, Ipv4Packet, Ipv6Packet, TcpPacket};
 
-/// The head of a TCP segment.
+/// The header of a TCP segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(super) from: SocketAddr,
     pub(super) to: SocketAddr,
-    /// It begins a connection.
+    /// The segment opens a connection.
     pub(super) opens: bool,
     pub(super) resets: bool,
-    /// It has the SYN flag.
+    /// The SYN flag is set.
     pub(super) synchronises: bool,
-    /// Its first sequence number, the one behind it, and the bytes that it carries.
+    /// The first sequence number, the one behind the segment, and the number of payload bytes.
     pub(super) begin: u32,
     pub(super) end: u32,
     pub(super) payload: usize,
-    /// The sequence number that it acknowledges.
+    /// The acknowledgement number, if the ACK flag is set.
     pub(super) acknowledges: Option<u32>,
     pub(super) window: u16,
 }
 
 impl Segment {
-    /// The TCP segment in an IP packet that is whole and from somebody who can be answered, with right checksums.
+    /// The TCP segment in an IP packet. The packet must be a whole one with right checksums, from an address that can be answered.
     pub(crate) fn of(packet: &[u8]) -> Option<Segment> {
         let (src, dst, tcp): (IpAddr, IpAddr, &[u8]) = match IpVersion::of_packet(packet).ok()? {
             IpVersion::Ipv4 => {
                 let ip = Ipv4Packet::new_checked(packet).ok()?;
-                // Segments are made to fit the path; parts of one are nothing that a peer of ours sends.
+                // TCP segments are sized to fit the path, so valid peers send no fragments.
                 let whole = !ip.more_frags() && ip.frag_offset() == 0 && ip.verify_checksum();
                 let tcp = (whole && ip.next_header() == IpProtocol::Tcp).then(|| ip.payload())?;
                 (ip.src_addr().into(), ip.dst_addr().into(), tcp)
@@ -42,7 +42,7 @@ impl Segment {
         };
         let tcp = TcpPacket::new_checked(tcp).ok()?;
         let (from, to) = (SocketAddr::new(src, tcp.src_port()), SocketAddr::new(dst, tcp.dst_port()));
-        // From nowhere, from many or from ourselves (RFC 1122, 4.2.3.10).
+        // Not from an unspecified address, a group, or this host (RFC 1122, 4.2.3.10).
         let right = tcp.verify_checksum(&src.into(), &dst.into());
         let answerable = right && is_host(src) && is_host(dst) && src != dst && from.port() != 0 && to.port() != 0;
         let opens = tcp.syn() && !tcp.ack() && !tcp.rst() && !tcp.fin();
@@ -62,12 +62,13 @@ impl Segment {
         })
     }
 
-    /// What the peer of a segment that we send answers with: its port and ours, what it acknowledges, and its own number.
+    /// For a segment sent by this port, the fields of the peer's reply: the ports of the peer and of this port, the acknowledgement number, and
+    /// the sequence number.
     pub(crate) fn for_peer(&self) -> ((u16, u16), u32, Option<u32>) {
         ((self.to.port(), self.from.port()), self.end, self.acknowledges)
     }
 
-    /// The address that it is for.
+    /// The destination address.
     pub(crate) fn destination(&self) -> IpAddr {
         self.to.ip()
     }

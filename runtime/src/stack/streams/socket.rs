@@ -1,23 +1,23 @@
-//! One socket of smoltcp: its buffers and timers, and how its stream ended.
+//! A socket of smoltcp: its buffers and timers, and how its stream ended.
 
 use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
 use softnic_wire::Instant;
 
 use super::{BUFFER, HANDSHAKE, Stream, StreamError};
 
-/// Why smoltcp has done something.
+/// What made smoltcp act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
     Segment { resets: bool },
     Time,
 }
 
-/// The same point in time for smoltcp.
+/// Converts a time for smoltcp.
 pub(super) fn smol(now: Instant) -> smoltcp::time::Instant {
     smoltcp::time::Instant::from_micros((now.as_nanos() / 1000) as i64)
 }
 
-/// The time from which on smoltcp takes it to be `at`.
+/// Converts a time of smoltcp: the earliest time that [`smol`] converts to `at`.
 pub(super) fn ours(at: smoltcp::time::Instant) -> Instant {
     Instant::from_nanos(u64::try_from(at.total_micros()).unwrap_or(0).saturating_mul(1000))
 }
@@ -26,7 +26,7 @@ pub(super) fn ours(at: smoltcp::time::Instant) -> Instant {
 pub(super) fn new_socket() -> Socket<'static> {
     let buffer = || SocketBuffer::new(vec![0; BUFFER]);
     let mut socket = Socket::new(buffer(), buffer());
-    // What a program writes is a message, and somebody waits for it.
+    // Programs write whole messages, and the peer waits for each.
     socket.set_nagle_enabled(false);
     socket.set_timeout(Some(HANDSHAKE.into()));
     socket
@@ -44,12 +44,12 @@ pub(super) fn is_outstanding(socket: &Socket<'_>) -> bool {
 }
 
 impl Stream {
-    /// The stream of a program may have got from one state to another: when it ends it is noted how.
+    /// Handles a possible change of state of a program's stream: when the stream ends, records how.
     pub(super) fn note_change(&mut self, socket: &mut Socket<'_>, old: State, cause: Cause) {
         let opening = |state| matches!(state, State::SynSent | State::SynReceived);
         match self.state {
             State::TimeWait => {
-                // A ring: what lies behind its end is the next slice.
+                // The buffer is a ring: data that wraps around is in the next slice.
                 while socket.can_recv() {
                     self.rest.extend(socket.recv(|bytes| (bytes.len(), bytes.to_vec())).unwrap_or_default());
                 }
@@ -58,7 +58,7 @@ impl Stream {
                 self.error = match (cause, old) {
                     (Cause::Segment { resets: true }, old) if opening(old) => Some(StreamError::Refused),
                     (Cause::Segment { resets: true }, _) => Some(StreamError::Reset),
-                    // The last acknowledgement.
+                    // The last acknowledgement ends a connection in the normal way.
                     (Cause::Segment { .. }, _) | (_, State::TimeWait) => None,
                     (_, old) if opening(old) => Some(StreamError::NoAnswer),
                     _ => Some(StreamError::TimedOut),

@@ -1,8 +1,8 @@
-//! What is seen of a connection's segments, and when its peer is to be asked for a sign of life.
+//! Observations of a connection's segments, and the timers of its keep-alives.
 //!
-//! smoltcp 0.12 could do the latter by itself, but its keep-alive carries a byte, which a peer that missed the last segment takes for data.
-//! And when an acknowledgement comes in a connection that the peer has shut down it stops its retransmission timer, whatever is still under
-//! way. So both are done here: keep-alives without a byte, and what a lost timer would have done.
+//! smoltcp 0.12 has keep-alives of its own, but they carry a byte, which a peer that missed the last segment takes for data. And when an
+//! acknowledgement arrives on a connection that the peer has shut down, smoltcp stops its retransmission timer, whatever is still
+//! outstanding. So this module does both: keep-alives without a byte, and retransmission in place of a lost timer.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,37 +14,37 @@ use softnic_wire::Instant;
 use super::segment::Segment;
 use super::{KEEP_ALIVE, TIMEOUT};
 
-/// A connection with something under way of which nothing was seen for this time is looked after, and then after twice the time each.
+/// How long a connection with outstanding data may be inactive before it is probed. The time doubles with each probe.
 const STALL: Duration = Duration::from_millis(300);
 /// The longest of these times.
 const MAX_STALL: Duration = Duration::from_secs(5);
 
-/// What was seen last of a connection.
+/// The latest observations of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Watch {
-    /// When something came in, and when something came in or went out.
+    /// When a segment last arrived, and when one last arrived or left.
     heard: Instant,
     active: Instant,
-    /// What the peer has acknowledged, and its window.
+    /// The peer's acknowledgement number, and its window.
     acknowledged: Option<u32>,
     window: u16,
-    /// What we have acknowledged, and our window.
+    /// The local acknowledgement number, and the local window.
     received: Option<u32>,
     own_window: u16,
-    /// The sequence number behind all that we have sent.
+    /// The sequence number behind all data sent.
     sent: Option<u32>,
-    /// How often the peer was asked since it was heard.
+    /// How often the peer was probed since its last segment.
     tries: u32,
 }
 
-/// What is to be done about a connection.
+/// What to do about a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Care {
     /// Nothing before this time.
     Later(Instant),
-    /// The peer is to be asked.
+    /// Probe the peer.
     Ask,
-    /// It was asked for long enough.
+    /// The peer has not answered for too long.
     GiveUp,
 }
 
@@ -53,22 +53,22 @@ fn not_before(a: u32, b: u32) -> bool {
     a.wrapping_sub(b) < 1 << 31
 }
 
-/// The sequence number behind the bytes of a segment.
+/// The sequence number behind the payload of a segment.
 fn data_end(segment: &Segment) -> u32 {
     segment.begin.wrapping_add(u32::from(segment.synchronises)).wrapping_add(segment.payload as u32)
 }
 
 impl Watch {
-    /// Of a connection that begins.
+    /// The observations of a new connection.
     pub(super) fn new(now: Instant) -> Watch {
         let (acknowledged, received, sent) = (None, None, None);
         Watch { heard: now, active: now, acknowledged, window: 0, received, own_window: 0, sent, tries: 0 }
     }
 
-    /// A segment of the peer came in.
+    /// Observes a segment of the peer.
     pub(super) fn note_received(&mut self, now: Instant, segment: &Segment) {
         (self.heard, self.active, self.tries) = (now, now, 0);
-        // What is outside of the window smoltcp does not believe, and who repeats it to smoltcp must not either.
+        // smoltcp ignores acknowledgements outside of the window, so they must not be repeated to smoltcp either.
         let in_window = self.received.is_none_or(|received| {
             not_before(segment.begin, received)
                 && not_before(received.wrapping_add(self.own_window.into()), segment.begin)
@@ -81,7 +81,7 @@ impl Watch {
         }
     }
 
-    /// A segment of ours goes out.
+    /// Observes an outgoing segment.
     pub(super) fn note_sent(&mut self, now: Instant, segment: &Segment) {
         self.active = now;
         self.sent = self.sent.filter(|&sent| not_before(sent, segment.end)).or(Some(segment.end));
@@ -92,8 +92,8 @@ impl Watch {
         }
     }
 
-    /// Whether smoltcp may see a segment of the peer. It counts on peers that keep to the window they were granted, and panics where one does
-    /// not; and no peer can acknowledge what was not sent.
+    /// Whether smoltcp may see a segment of the peer. smoltcp relies on peers that keep to the window granted, and panics if one does not. And
+    /// no peer can acknowledge data that was not sent.
     pub(super) fn admits(&self, segment: &Segment) -> bool {
         let granted = match self.received {
             Some(received) => not_before(received.wrapping_add(self.own_window.into()), data_end(segment)),
@@ -103,7 +103,7 @@ impl Watch {
         segment.resets || granted && sent
     }
 
-    /// What is to be done now, where something is under way (`outstanding`) or not.
+    /// What to do now, with or without outstanding data.
     pub(super) fn care(&self, now: Instant, outstanding: bool) -> Care {
         let stall = STALL.saturating_mul(1 << self.tries.min(8)).min(MAX_STALL);
         let ask = match outstanding {
@@ -118,16 +118,16 @@ impl Watch {
         }
     }
 
-    /// A segment that the peer answers with an acknowledgement and its window: it is before what the peer expects, and empty (RFC 9293,
-    /// 3.8.4, 3.10.7.4).
+    /// A keep-alive, which the peer answers with an acknowledgement and its window: the segment is before what the peer expects, and empty
+    /// (RFC 9293, 3.8.4, 3.10.7.4).
     pub(super) fn ask(&mut self, now: Instant, own: SocketAddr, peer: SocketAddr) -> Vec<u8> {
         (self.active, self.tries) = (now, self.tries + 1);
         let acknowledged = self.acknowledged.unwrap_or_default().wrapping_sub(1);
         acknowledgement(own, peer, acknowledged, self.received.unwrap_or_default(), self.own_window)
     }
 
-    /// Segments that tell smoltcp what the peer has acknowledged once more, three times: so it sends again what is behind (RFC 5681, 3.2). It
-    /// counts anew after a change of the window, so there is one first.
+    /// Repeats the peer's last acknowledgement to smoltcp, three times, so that smoltcp retransmits what follows (RFC 5681, 3.2). smoltcp restarts
+    /// its count of duplicates after a change of the window, so a segment with another window precedes them.
     pub(super) fn duplicates(&self, own: SocketAddr, peer: SocketAddr) -> impl Iterator<Item = Vec<u8>> + use<> {
         let (number, sequence) = (self.acknowledged.unwrap_or_default(), self.received.unwrap_or_default());
         let (window, changes) = (self.window, [1, 0, 0, 0, 0]);

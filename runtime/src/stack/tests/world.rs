@@ -1,4 +1,4 @@
-//! Stacks on a wire, or on two with a router between them, and the time that passes there.
+//! Stacks on a wire, or on two wires with a router between them, and their virtual time.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,11 +12,11 @@ use softnic_wire::{Instant, MacAddr, Node, PathMtu, TxFrame};
 use crate::neighbours::{Links, Neighbours};
 use crate::stack::{Stack, Streams};
 
-/// How long a frame is under way, and one that others overtake.
+/// The delay of a frame, and of a frame that others overtake.
 const DELAY: Duration = Duration::from_micros(50);
 const LATE: Duration = Duration::from_micros(400);
 
-/// A query of IGMPv3 for all groups, to be answered within a second.
+/// An IGMPv3 query for all groups, to be answered within a second.
 pub(super) const GENERAL_QUERY: [u8; 32] = [
     0x45, 0, 0, 32, 0, 0, 0, 0, 1, 2, 0xd9, 0xdb, 0, 0, 0, 0, 224, 0, 0, 1, 0x11, 10, 0xee, 0xf5, 0, 0, 0, 0, 0, 0, 0,
     0,
@@ -34,7 +34,7 @@ pub(super) fn mac(n: u8) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, n])
 }
 
-/// Neighbours at `address/len`.
+/// A neighbour table of a port with `address/len`.
 pub(super) fn neighbours(n: u8, address: &str, gateways: &[&str]) -> Neighbours {
     let (address, len) = address.split_once('/').unwrap();
     let port = Port { mac: mac(n), addresses: vec![ip(address)], mtu: PathMtu::B1024 };
@@ -42,7 +42,7 @@ pub(super) fn neighbours(n: u8, address: &str, gateways: &[&str]) -> Neighbours 
     Neighbours::with_links(&port, Links { addresses, gateways: gateways.iter().map(|g| ip(g)).collect() })
 }
 
-/// Percentages of frames.
+/// Probabilities of faults, in percent of frames.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Faults {
     pub(super) loss: u32,
@@ -50,7 +50,7 @@ pub(super) struct Faults {
     pub(super) duplicate: u32,
 }
 
-/// Two stacks, and what is between them.
+/// Two stacks, and the network between them.
 pub(super) struct World {
     pub(super) stacks: [Stack; 2],
     addresses: [IpAddr; 2],
@@ -59,11 +59,11 @@ pub(super) struct World {
     pub(super) random: u32,
     /// All frames are lost.
     pub(super) cut: bool,
-    /// Frames to each of the stacks.
+    /// The number of frames sent to each stack.
     pub(super) heard: [usize; 2],
-    /// ARP requests.
+    /// The number of ARP requests.
     pub(super) asked: usize,
-    /// Frames by when they come, and where.
+    /// Frames by arrival time, each with its destination.
     wire: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
     frames: u64,
     /// The router's ports, one on the link of each stack.
@@ -138,7 +138,7 @@ impl World {
         frames.iter().for_each(|frame| self.carry(1 - from, frame));
     }
 
-    /// A frame of the stack `from`, on a link with the router.
+    /// Forwards a frame of the stack `from`, on a link with the router.
     fn route(&mut self, from: usize, mut frame: Vec<u8>) {
         let now = self.now;
         let [near, far] = self.router.as_mut().unwrap().get_disjoint_mut([from, 1 - from]).unwrap();
@@ -146,7 +146,7 @@ impl World {
         let mut replies: Vec<_> = sent(near, now).into_iter().map(|frame| (from, frame)).collect();
         if frame[..6] == near.mac().0 && frame[12..14] == [8, 0] && frame[23] == 6 {
             let destination = IpAddr::from(*frame[30..].first_chunk::<4>().unwrap());
-            // One that is still asked for is lost, as by other routers.
+            // As with other routers, a packet is lost while its next hop is being resolved.
             if let Ok(Some(mac)) = far.mac_of(now, destination) {
                 far.push_ip(mac, &frame[14..]);
             }
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// Lets time pass until `done` or until `end`; says whether it is done.
+    /// Lets time pass until `done` or until `end`. Returns whether it is done.
     pub(super) fn run_until(&mut self, end: Instant, mut done: impl FnMut(&mut World) -> bool) -> bool {
         loop {
             if done(self) {
@@ -188,7 +188,7 @@ impl World {
     }
 }
 
-/// What a Node has to send.
+/// All frames that a Node has to send.
 pub(super) fn sent(node: &mut impl Node, now: Instant) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let mut room = [0; 2048];
@@ -201,7 +201,7 @@ pub(super) fn sent(node: &mut impl Node, now: Instant) -> Vec<Vec<u8>> {
     }
 }
 
-/// The first segment of a connection from some address to 10.0.0.2.
+/// The first segment of a connection from the `n`th client to 10.0.0.2.
 pub(super) fn syn(to: &Stack, n: u16) -> Vec<u8> {
     let (src, dst) = ([10, 0, 0, 100 + (n % 100) as u8].into(), [10, 0, 0, 2].into());
     let tcp = TcpRepr {
@@ -234,12 +234,12 @@ pub(super) fn syn(to: &Stack, n: u16) -> Vec<u8> {
     frame
 }
 
-/// A frame with a segment of IPv4, so many bytes later in its stream.
+/// A frame with an IPv4 segment, moved forward in its stream by `bytes`.
 pub(super) fn later(frame: &[u8], bytes: i32) -> Vec<u8> {
     changed(frame, |tcp| tcp.set_seq_number(TcpSeqNumber(tcp.seq_number().0.wrapping_add(bytes))))
 }
 
-/// A frame with a segment of IPv4 that acknowledges so many bytes more.
+/// A frame with an IPv4 segment that acknowledges `bytes` more.
 pub(super) fn acknowledging(frame: &[u8], bytes: usize) -> Vec<u8> {
     changed(frame, |tcp| tcp.set_ack_number(tcp.ack_number() + bytes))
 }

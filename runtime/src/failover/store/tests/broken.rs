@@ -1,4 +1,4 @@
-//! The store against servers that are slow, say nonsense or end in the middle of it.
+//! The store against servers that are slow, send invalid data, or close the connection within an answer.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::super::{LIFETIME, State};
 use super::{Client, until};
 
-/// A server that takes connections until it is dropped, one after the other.
+/// A server that accepts connections, one after the other, until it is dropped.
 struct Fake {
     address: String,
     over: Arc<AtomicBool>,
@@ -19,7 +19,7 @@ struct Fake {
 }
 
 impl Fake {
-    /// `answer` writes what the server says to a command, its words separated by spaces; `false` ends the connection.
+    /// `answer` writes the reply to a command, whose words are separated by spaces; `false` closes the connection.
     fn start(mut answer: impl FnMut(&str, &mut TcpStream) -> bool + Send + 'static) -> Fake {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -28,7 +28,7 @@ impl Fake {
         let thread = std::thread::spawn(move || {
             while let Ok((mut stream, _)) = listener.accept() {
                 *shown.lock().unwrap() = stream.try_clone().ok();
-                // Behind it: either the owner sees the stream, or we see that it is over.
+                // Checked after publishing the stream: either the owner sees the stream, or this thread sees that it is over.
                 if is_over.load(Ordering::SeqCst) {
                     return;
                 }
@@ -44,7 +44,7 @@ impl Fake {
         Fake { address, over, current, thread: Some(thread) }
     }
 
-    /// One that greets as redis does, and answers with `reply` to everything else.
+    /// A server that accepts PING as redis does, and answers all other commands with `reply`.
     fn replying(reply: &'static [u8], stays: bool) -> Fake {
         Fake::start(move |command, stream| match command {
             "PING" => stream.write_all(b"+PONG\r\n").is_ok(),
@@ -59,7 +59,7 @@ impl Drop for Fake {
         if let Some(stream) = &*self.current.lock().unwrap() {
             let _ = stream.shutdown(Shutdown::Both);
         }
-        // It may wait for a connection.
+        // The thread may be waiting for a connection.
         let _ = TcpStream::connect(&self.address);
         let _ = self.thread.take().unwrap().join();
     }
@@ -108,7 +108,7 @@ fn nonsense_in_place_of_an_answer_makes_a_question_unavailable_and_never_more() 
     ];
     for reply in replies {
         let shown = String::from_utf8_lossy(&reply[..reply.len().min(40)]).into_owned();
-        // It ends the connection behind its words, so that nobody waits for more of them.
+        // The server closes the connection after its reply, so that no client waits for more.
         let fake = Fake::replying(reply.to_vec().leak(), false);
         let mut client = Client::connected(&fake.address);
         let why = client.get("k", 1).expect_err(&shown);
@@ -155,7 +155,7 @@ fn a_connection_that_ends_in_the_middle_of_an_answer_is_made_anew() {
 #[test]
 fn a_server_that_is_silent_or_slow_is_given_up_and_holds_up_nobody() {
     let silent = Fake::start(|_, _| true);
-    // A byte now and then: each read has something, and the answer never ends.
+    // Sends a byte now and then: each read succeeds, and the answer never ends.
     let slow = Fake::start(|command, stream| match command {
         "PING" => stream.write_all(b"+PONG\r\n").is_ok(),
         _ => {
@@ -174,7 +174,7 @@ fn a_server_that_is_silent_or_slow_is_given_up_and_holds_up_nobody() {
         (Err("no answer within 1 s".into()), Err("no answer within 1 s".into()))
     );
     assert_eq!((a.unreachable(), b.unreachable()), ("no answer within 1 s".into(), "no answer within 1 s".into()));
-    // In the midst of the next attempts, or between them.
+    // The drop falls within the next attempts, or between them.
     let start = Instant::now();
     drop((a, b));
     assert!(start.elapsed() < Duration::from_secs(20), "the end does not wait for an answer");
@@ -208,6 +208,6 @@ fn where_nobody_listens_and_where_there_is_no_such_name_is_said() {
     let mut client = Client::new(&free.to_string());
     assert!(client.unreachable().contains("refused"));
     assert!(client.get("k", 1).unwrap_err().contains("refused"));
-    // A label has 63 characters at most, so nobody is asked for it.
+    // A label has 63 characters at most, so no name server is asked.
     assert!(!Client::new(&format!("{}:1", "x".repeat(64))).unreachable().is_empty());
 }

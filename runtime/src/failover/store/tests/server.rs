@@ -1,4 +1,4 @@
-//! The store against redis itself.
+//! The store against a real redis server.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -20,7 +20,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn start() -> Server {
         for _ in 0..5 {
-            // Somebody else may take the port before the server does: then it ends, and another is tried.
+            // Another process may take the port first. The server then exits, and another port is tried.
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             if let Some(server) = Server::start_at(port) {
                 return server;
@@ -60,7 +60,7 @@ impl Server {
         format!("{login}127.0.0.1:{}{rest}", self.port)
     }
 
-    /// What the server answers to a command, its words separated by spaces.
+    /// Sends a command, whose words are separated by spaces, and returns the server's answer.
     pub(crate) fn say(&self, line: &str) -> Value {
         let mut words = line.split(' ');
         let mut command = cmd(words.next().unwrap());
@@ -111,7 +111,7 @@ fn entries_are_written_found_replaced_and_deleted_and_go_with_the_store() {
     assert_eq!((a.get("one", 4), b.get("one", 5)), (Ok(Some(b"2".to_vec())), Ok(Some(b"2".to_vec()))));
     a.store.delete("one");
     assert_eq!((a.get("one", 6), b.get("one", 7)), (Ok(None), Ok(None)));
-    // More than go out together, asked for all at once.
+    // More lookups than fit one batch, all at once.
     (0..200).for_each(|n: u64| a.store.put(&format!("n{n}"), &n.to_be_bytes(), LIFETIME));
     until("all are written", || server.say("DBSIZE") == Value::Int(200));
     (0..200).for_each(|n: u64| b.store.get(&format!("n{n}"), 100 + n));
@@ -149,7 +149,7 @@ fn entries_outlive_a_deletion_by_others_and_a_restart_of_the_server() {
     server.stop();
     assert!(!a.unreachable().is_empty());
     assert!(a.get("long", 1001).is_err(), "there is nobody to ask, and that is said at once");
-    // What is wanted meanwhile holds when the server is back.
+    // Changes made meanwhile take effect when the server is back.
     a.store.put("new", b"3", LIFETIME);
     a.store.delete("kept");
     let port = server.port;
@@ -173,7 +173,7 @@ fn what_a_server_refuses_is_said_with_its_reason() {
     assert!(a.refused(&Request::Put("full".into())).starts_with("OOM"));
     server.say("CONFIG SET maxmemory 0");
     until("it is offered again", || server.holds("softnic:full", "x"));
-    // A user who may read only.
+    // A user with read access only.
     server.say("ACL SETUSER reader on >se@cret ~* +get");
     let mut reader = Client::connected(&server.address("reader:se%40cret@", ""));
     assert_eq!(reader.get("full", 1), Ok(Some(b"x".to_vec())));
