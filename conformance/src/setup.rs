@@ -48,7 +48,7 @@ pub const RACE: [Tool; 4] = [
 ];
 
 /// What `cargo xtask verbs` calls. The tools of rdma-core end with an error where there is no device, so their files are looked for.
-pub(crate) const VERBS: [Tool; 12] = [
+pub(crate) const VERBS: [Tool; 13] = [
     Tool { program: "ip", package: "iproute2" },
     Tool { program: "/usr/bin/ibv_rc_pingpong", package: "ibverbs-utils" },
     Tool { program: "/usr/bin/ib_write_bw", package: "perftest" },
@@ -61,6 +61,7 @@ pub(crate) const VERBS: [Tool; 12] = [
     Tool { program: "/usr/include/infiniband/verbs.h", package: "libibverbs-dev" },
     Tool { program: "/usr/include/rdma/rdma_cma.h", package: "librdmacm-dev" },
     Tool { program: "gcc", package: "gcc" },
+    Tool { program: "valgrind", package: "valgrind" },
 ];
 
 /// What builds the C tests.

@@ -217,7 +217,10 @@ pub fn run(options: &Options) -> Result<(), String> {
         bench.check()?;
     }
     if options.oracle {
-        let c = tests.iter().filter_map(|test| if let Test::C(test) = test { Some(test) } else { None });
+        let c = tests.iter().filter_map(|test| match test {
+            Test::C(test) if test.wire != c_tests::Wire::Valgrind => Some(test),
+            _ => None,
+        });
         catch_interrupts();
         return oracle::run(&c.collect::<Vec<_>>(), &bench).map_err(|e| e.to_string());
     }

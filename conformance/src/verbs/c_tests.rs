@@ -19,6 +19,13 @@ const FOLDER: &str = "verbs/tests/c";
 pub(super) const CFLAGS: [&str; 7] = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
 /// The exit code of a test that cannot do its work here.
 const LEFT_OUT: i32 = 77;
+/// Programs that run under valgrind's memcheck, too, where people look for errors of their own: it must find none in softnic. They have both ends
+/// in one process: valgrind runs one thread at a time, too slowly for the ACK timeouts of two.
+const UNDER_VALGRIND: [&str; 3] = ["atomics", "basic", "events"];
+/// How they are started. The exit code is that of an error that memcheck found.
+const VALGRIND: [&str; 3] = ["valgrind", "-q", "--error-exitcode=99"];
+/// How long a program may take there at least.
+const VALGRIND_LIMIT: Duration = Duration::from_secs(120);
 /// The program that prints where fields lie.
 const OFFSETS: &str = "offsets";
 
@@ -37,6 +44,8 @@ pub(super) enum Wire {
     Sockets,
     /// These options of `softnic run`.
     Options(Vec<String>),
+    /// Memory, under valgrind.
+    Valgrind,
     /// Memory, under `softnic check`, which finds this kind of mistake.
     Checked(String),
     /// Nothing: it runs without softnic.
@@ -65,6 +74,10 @@ pub(super) fn all() -> Result<Vec<CTest>, String> {
         let plain = all.iter().filter(|test| test.wire == Wire::Memory);
         all.extend(plain.map(|test| CTest { wire: wire.clone(), ..test.clone() }).collect::<Vec<_>>());
     }
+    let under_valgrind = all.iter().filter(|t| t.wire == Wire::Memory && UNDER_VALGRIND.contains(&&*t.name));
+    let under_valgrind =
+        under_valgrind.map(|t| CTest { wire: Wire::Valgrind, limit: t.limit.max(VALGRIND_LIMIT), ..t.clone() });
+    all.extend(under_valgrind.collect::<Vec<_>>());
     Ok(all)
 }
 
@@ -133,7 +146,7 @@ impl CTest {
         Ok(match &self.wire {
             Wire::None | Wire::Checked(_) => None,
             Wire::Options(options) => Some(options.clone()),
-            Wire::Memory => words(&["--dev", "mem"]),
+            Wire::Memory | Wire::Valgrind => words(&["--dev", "mem"]),
             Wire::Slow => words(&["--dev", "mem", "--fault", "delay=300us"]),
             Wire::Selective => words(&["--dev", "mem", "--transport", "sr"]),
             Wire::Repaired => words(&["--dev", "mem", "--transport", "lowar:8,2"]),
@@ -160,6 +173,7 @@ impl CTest {
             Wire::Selective => format!("{}/over sr", self.name),
             Wire::Repaired => format!("{}/over lowar", self.name),
             Wire::Sockets => format!("{}/sockets", self.name),
+            Wire::Valgrind => format!("{}/valgrind", self.name),
             _ => self.name.clone(),
         }
     }
@@ -177,7 +191,11 @@ impl CTest {
             None => Command::new(&program),
             Some(options) => {
                 let mut command = Command::new(&bench.softnic);
-                command.arg("run").args(options).arg("--").arg(&program);
+                command.arg("run").args(options).arg("--");
+                if self.wire == Wire::Valgrind {
+                    command.args(VALGRIND);
+                }
+                command.arg(&program);
                 command
             }
         };
