@@ -275,7 +275,7 @@ impl Nic {
             .is_some_and(|slot| slot.endpoint.qp.state() == QpState::Error && !slot.endpoint.qp.is_halted())
     }
 
-    /// The loss recovery that a queue pair with an offered extension uses for its requests; `None` for other queue pairs.
+    /// The protocol by which a queue pair with an offered extension sends its requests; `None` for other queue pairs.
     pub fn choice(&self, qpn: Qpn) -> Option<Choice> {
         self.slot_of(qpn)?.endpoint.choice()
     }
