@@ -1,4 +1,4 @@
-//! SDR as two ends negotiate it: what ours tells the peer, and what the peer told us. The rest of SDR is software on a NIC, and speaks UC.
+//! The negotiation of SDR: the information that the two ends exchange. The rest of SDR is software on a NIC, and uses UC.
 
 use softnic_wire::mad::vendor::{ExtensionSettings, Extensions, SDR_INFO, Settings};
 use softnic_wire::sdr::{Info, InfoError, SdrSettings};
@@ -9,15 +9,15 @@ use crate::negotiation::{Extension, FallbackReason, Offer};
 pub(crate) const EXTENSION: Extension =
     Extension { bit: Extensions::SDR, range: SdrSettings::RANGE, is_usable: |_| true };
 
-/// Whether two ends have the same scheme on top of SDR: another one's messages mean nothing to them.
+/// Whether both ends have the same scheme on top of SDR: messages of another scheme cannot be interpreted.
 pub(crate) fn is_same_scheme(ours: &Settings, peers: &Settings) -> bool {
     ours.get::<SdrSettings>().scheme == peers.get::<SdrSettings>().scheme
 }
 
-/// Why a queue pair does not offer SDR.
+/// Why a queue pair cannot offer SDR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SdrOfferError {
-    /// It is none of a connection.
+    /// The queue pair is not a connection.
     #[error("only queue pairs of rc and uc offer sdr")]
     Transport,
     /// It is connected, or was.

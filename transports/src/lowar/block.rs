@@ -172,7 +172,7 @@ impl Block {
         Some((first, missing.all(|offset| self.has(offset))))
     }
 
-    /// The sum of what came of an interleaving.
+    /// The sum of the packets of one interleaving that have arrived.
     pub(super) fn unit(&self, isn: u8) -> Unit {
         if self.touched & 1 << isn == 0 { Unit::NONE } else { self.units[usize::from(isn)] }
     }
