@@ -162,7 +162,7 @@ bugs! {
     CollectiveStaleBytes = "collective-stale-bytes",
     /// Collectives: a message has the deadline of the following phase.
     CollectiveDeadlineOfAnother = "collective-deadline-of-another-phase",
-    /// Collectives: a measured time is recorded for whichever collective was called first.
+    /// Collectives: an observation is recorded for whichever collective was called first.
     CollectiveMedianOfAnother = "collective-median-of-another",
     /// EQDS: a sender counts new credit twice.
     EqdsCountedTwice = "eqds-credit-counted-twice",
