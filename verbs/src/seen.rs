@@ -1,8 +1,8 @@
-//! `SOFTNIC_SEEN`: what this process does, in a file that lies in memory, so that neither a crash nor SIGKILL loses any of it.
+//! `SOFTNIC_SEEN`: a record of this process's actions, in a memory-mapped file, so that neither a crash nor SIGKILL loses any of it.
 //!
-//! `softnic_explore::record` has the format. A record is written without a lock and without allocating: a thread takes the next place, writes
-//! the words of the record there, the first one last. Only when the file must grow one thread waits for another. The child of a fork has a file
-//! of its own. Nothing here runs where the variable is not set.
+//! `softnic_explore::record` has the format. A record is written without a lock and without allocation: a thread takes the next slot and
+//! writes the words of the record there, the first word last. Threads wait for each other only when the file must grow. The child of a fork
+//! has its own file. Nothing here runs if the variable is not set.
 
 use std::ffi::c_void;
 use std::fs::{File, OpenOptions};
@@ -25,13 +25,13 @@ use crate::identity;
 use crate::message::warn;
 use crate::per_process::PerProcess;
 
-/// By so many records the file grows: half a mebibyte.
+/// Number of records by which the file grows: half a mebibyte.
 const STEP: u64 = 1 << 14;
 
-/// The folder, if this is wanted.
+/// The folder, if records are requested.
 fn wanted() -> Option<&'static PathBuf> {
     static WANTED: OnceLock<Option<PathBuf>> = OnceLock::new();
-    // The program may go elsewhere.
+    // The program may change its working directory.
     WANTED.get_or_init(|| seen().map(|path| std::path::absolute(&path).unwrap_or(path))).as_ref()
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn is_wanted() -> bool {
     wanted().is_some()
 }
 
-/// What a process has of it.
+/// The recorder of a process.
 #[derive(Default)]
 struct OfProcess {
     recorder: OnceLock<Option<Recorder>>,
@@ -49,7 +49,7 @@ struct OfProcess {
 
 static OF_PROCESS: PerProcess<OfProcess> = PerProcess::new();
 
-/// Something happened.
+/// Records an action.
 fn record(seen: Seen) {
     let Some(folder) = wanted() else { return };
     let begin = || {
@@ -62,9 +62,9 @@ fn record(seen: Seen) {
     }
 }
 
-/// The program calls a verb, about this queue pair by its place in the order of making.
+/// The program calls a verb, for this queue pair by its place in the order of creation.
 pub(crate) fn call(verb: Verb, qp: u32, wr_ids: &[u64]) {
-    // How many polls find nothing is another in every run.
+    // The number of empty polls differs in every run.
     if verb == Verb::PollCq && OF_PROCESS.get().has_polled.swap(true, Ordering::Relaxed) {
         return;
     }
@@ -72,12 +72,12 @@ pub(crate) fn call(verb: Verb, qp: u32, wr_ids: &[u64]) {
     record(Seen::Call { verb, qp, wr_id: wr_ids.first().copied().unwrap_or(0), work_requests });
 }
 
-/// Anything but a call and a packet.
+/// Records anything but a call or a packet.
 pub(crate) fn other(seen: Seen) {
     record(seen);
 }
 
-/// A rule of the script decided over something.
+/// A rule of the script was applied.
 pub(crate) fn applied(applied: Applied) {
     record(Seen::Applied(applied));
 }
