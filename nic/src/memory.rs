@@ -58,9 +58,9 @@ impl Buffer {
     /// Wraps `len` bytes of the program's own memory, which work requests address from `addr` on: the real location, or any other address
     /// (0 for a zero-based region). Any alignment is permitted; atomics check the alignment of the memory itself.
     ///
-    /// # Safety The `len` bytes at `ptr` can be read, and if the buffer is registered with a right to write also written, as long as the
-    /// buffer or a region of it exists. Meanwhile no Rust reference to any of them is used in a way that such writes, at any time, would
-    /// make unsound.
+    /// # Safety
+    /// The `len` bytes at `ptr` can be read, and if the buffer is registered with a right to write also written, as long as the buffer or a
+    /// region of it exists. Meanwhile no Rust reference to any of them is used in a way that such writes, at any time, would make unsound.
     pub unsafe fn foreign(ptr: *mut u8, len: usize, addr: u64) -> Arc<Buffer> {
         Arc::new(Buffer { addr, len, start: ptr, words: 0 })
     }
@@ -76,7 +76,8 @@ impl Buffer {
     /// The byte at `offset`. After this load, everything that was placed before the byte is visible: for programs that poll the last byte
     /// of a message.
     ///
-    /// # Panics When the offset is outside the buffer.
+    /// # Panics
+    /// When the offset is outside the buffer.
     pub fn load_byte(&self, offset: usize) -> u8 {
         // SAFETY: the byte is inside the buffer (`raw` checks it), and valid for the call.
         unsafe { AtomicU8::from_ptr(self.raw(offset, 1)) }.load(Ordering::Acquire)
@@ -84,7 +85,8 @@ impl Buffer {
 
     /// A raw pointer to `len` bytes from `offset`.
     ///
-    /// # Panics When they are not all inside the buffer. Callers outside this module own the buffer; callers inside have checked the range.
+    /// # Panics
+    /// When they are not all inside the buffer. Callers outside this module own the buffer; callers inside have checked the range.
     #[inline]
     fn raw(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(offset <= self.len && len <= self.len - offset, "a range outside the buffer");
@@ -108,7 +110,8 @@ impl Buffer {
 
     /// Copies bytes in at `offset`.
     ///
-    /// # Panics When they do not fit, which is an error of the program that owns the buffer.
+    /// # Panics
+    /// When they do not fit, which is an error of the program that owns the buffer.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) {
         let to = self.raw(offset, bytes.len());
         // SAFETY: `to` is valid for `bytes.len()` bytes of this buffer. `bytes` cannot overlap them: no reference to the buffer's own bytes
@@ -119,7 +122,8 @@ impl Buffer {
 
     /// Copies bytes out from `offset`.
     ///
-    /// # Panics When they are not all inside the buffer.
+    /// # Panics
+    /// When they are not all inside the buffer.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) {
         let from = self.raw(offset, out.len());
         // SAFETY: as in `write_at`.
@@ -183,7 +187,8 @@ impl Buffer {
 
 /// Copies a run; runs of the likely lengths without a function call.
 ///
-/// # Safety Both pointers are valid for `len` bytes, and the ranges do not overlap.
+/// # Safety
+/// Both pointers are valid for `len` bytes, and the ranges do not overlap.
 #[inline(always)]
 unsafe fn copy_run(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: guaranteed by the caller; a copy of constant length is one load and one store.

@@ -74,7 +74,8 @@ impl SendRules {
 
     /// Whether a work request follows the rules. Room in the queue and the state of the queue pair are not checked.
     ///
-    /// # Errors All of [`PostError`] except [`PostError::QueueFull`] and [`PostError::State`].
+    /// # Errors
+    /// All of [`PostError`] except [`PostError::QueueFull`] and [`PostError::State`].
     #[inline]
     pub fn check(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         let takes_data = wr.op.awaits_data();
@@ -137,7 +138,8 @@ impl RecvRules {
 
     /// Whether a work request follows the rules.
     ///
-    /// # Errors [`PostError::NoDeadlines`], [`PostError::Stride`] and [`PostError::TooManySges`].
+    /// # Errors
+    /// [`PostError::NoDeadlines`], [`PostError::Stride`] and [`PostError::TooManySges`].
     #[inline]
     pub fn check(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         if let Some(work) = wr.best_effort {

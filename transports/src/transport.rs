@@ -184,7 +184,8 @@ impl Transport {
 
     /// Parses a transport of RC queue pairs, for programs that choose among RC, UC and UD queue pairs by themselves.
     ///
-    /// # Errors When the text names no transport, or one of UC or UD queue pairs.
+    /// # Errors
+    /// When the text names no transport, or one of UC or UD queue pairs.
     pub fn parse_rc(text: &str) -> Result<Transport, TransportError> {
         let transport: Transport = text.parse()?;
         match transport.kind() {

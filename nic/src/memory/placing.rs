@@ -17,7 +17,8 @@ const LINE: usize = 64;
 
 /// Copies `bytes` to `to`, in ascending order, with aligned words whole, and the last word by itself.
 ///
-/// # Safety `to` is valid for writes of `bytes.len()` bytes, which do not overlap `bytes`. Other threads may access them at the same time.
+/// # Safety
+/// `to` is valid for writes of `bytes.len()` bytes, which do not overlap `bytes`. Other threads may access them at the same time.
 #[inline]
 pub(super) unsafe fn place(to: *mut u8, bytes: &[u8]) {
     let (mut to, mut bytes) = (to, bytes);
@@ -52,7 +53,8 @@ pub(super) unsafe fn place(to: *mut u8, bytes: &[u8]) {
 
 /// Stores fewer than eight bytes inside one aligned word, in as few steps as the alignment permits.
 ///
-/// # Safety As for [`place`].
+/// # Safety
+/// As for [`place`].
 #[inline]
 unsafe fn store_within_word(to: *mut u8, bytes: &[u8]) {
     let (mut to, mut bytes) = (to, bytes);

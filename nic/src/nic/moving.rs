@@ -18,7 +18,8 @@ impl Nic {
     /// [`Nic::outstanding_recvs`]); no further work can be posted; a second change to the error state flushes it. A queue pair that has
     /// halted already stays as it is, and its shim stops sending, too.
     ///
-    /// # Errors When the queue pair is not of a reliable connection, is not connected, or its work was flushed.
+    /// # Errors
+    /// When the queue pair is not of a reliable connection, is not connected, or its work was flushed.
     pub fn halt_qp(&mut self, qpn: Qpn) -> Result<(), ModifyError> {
         let (index, slot, _) = self.slot(qpn).ok_or(ModifyError::NoSuchQp)?;
         let from = slot.endpoint.qp.state();
@@ -34,7 +35,8 @@ impl Nic {
     /// Puts the send queue of an unreliable or datagram queue pair into the error state, as after a failed send: from now on sends are
     /// flushed. This simulates a fault of the device.
     ///
-    /// # Errors When the service has no such state, or the queue pair is not in a state in which it sends.
+    /// # Errors
+    /// When the service has no such state, or the queue pair is not in a state in which it sends.
     pub fn fail_sends(&mut self, qpn: Qpn) -> Result<(), ModifyError> {
         let (index, slot, shared) = self.slot(qpn).ok_or(ModifyError::NoSuchQp)?;
         let from = slot.endpoint.qp.state();
@@ -75,7 +77,8 @@ impl Nic {
 
     /// Connects a queue pair again, to the same peer. The agreed extensions stay valid and are not negotiated again.
     ///
-    /// # Errors As [`Nic::connect`].
+    /// # Errors
+    /// As [`Nic::connect`].
     pub fn reconnect(&mut self, qpn: Qpn, connection: &Connection) -> Result<(), ModifyError> {
         let (_, slot, _) = self.slot(qpn).ok_or(ModifyError::NoSuchQp)?;
         let agreed = slot.endpoint.agreed();
@@ -107,9 +110,10 @@ impl Nic {
     /// Withdraws the receives of [`Nic::outstanding_recvs`] without completing them, in any state, and passes each to `take`, oldest first.
     /// Returns their number.
     ///
-    /// # Errors When there are no such receives ([`ObjectError::WrongKind`]), or when a message that still arrives has partly filled one of
-    /// them ([`ObjectError::Busy`]), because the rest of the message would have no receive. None is withdrawn then. Nothing arrives at a
-    /// queue pair that has halted.
+    /// # Errors
+    /// When there are no such receives ([`ObjectError::WrongKind`]), or when a message that still arrives has partly filled one of them
+    /// ([`ObjectError::Busy`]), because the rest of the message would have no receive. None is withdrawn then. Nothing arrives at a queue
+    /// pair that has halted.
     pub fn take_recvs(&mut self, qpn: Qpn, take: impl FnMut(&RecvWr<'_>)) -> Result<u32, ObjectError> {
         let (_, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
         slot.endpoint.qp.take_recvs(take).map_err(|kept| match kept {

@@ -18,8 +18,8 @@ impl Nic {
     /// describes the local end to the peer. The queue pair itself sends and receives as usual and waits for nothing. The offer stays valid
     /// when the queue pair is reset; a later offer replaces it.
     ///
-    /// # Errors When the queue pair is not a connection, or is connected already, or when `info` is empty or longer than a MAD has room
-    /// for.
+    /// # Errors
+    /// When the queue pair is not a connection, or is connected already, or when `info` is empty or longer than a MAD has room for.
     pub fn offer_sdr(&mut self, qpn: Qpn, settings: SdrSettings, info: &[u8]) -> Result<(), ObjectError> {
         let transaction_id = self.draw_transaction_id(qpn);
         let (_, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;

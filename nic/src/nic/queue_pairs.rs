@@ -91,7 +91,8 @@ impl Nic {
     /// Authenticates every packet of a queue pair from now on, by a secret shared with the peer. A peer without the secret cannot
     /// communicate with the queue pair.
     ///
-    /// # Errors When the queue pair is not of a reliable connection, or has been connected, or its frames carry no payload.
+    /// # Errors
+    /// When the queue pair is not of a reliable connection, or has been connected, or its frames carry no payload.
     pub fn authenticate(&mut self, qpn: Qpn, secret: &Secret) -> Result<(), ObjectError> {
         if self.payload == PayloadMode::Elided {
             return Err(AuthError::Elided.into());
@@ -321,7 +322,8 @@ impl Nic {
 
     /// Makes a queue pair's sends wait for credit of its peer, if the peer agrees (EQDS). Call this before the queue pair is connected.
     ///
-    /// # Errors When the transport has no credit.
+    /// # Errors
+    /// When the transport has no credit.
     pub fn use_credit(&mut self, qpn: Qpn, config: Option<EqdsConfig>) -> Result<(), ObjectError> {
         let negotiates = self.negotiates(qpn);
         let transaction_id = if negotiates { 0 } else { self.draw_transaction_id(qpn) };

@@ -144,8 +144,8 @@ impl Asker {
 
     /// Issues one ioctl.
     ///
-    /// # Safety The request `question` fills in the `ifreq` itself, or what `data` points to, and `data` has the type that the request
-    /// expects.
+    /// # Safety
+    /// The request `question` fills in the `ifreq` itself, or what `data` points to, and `data` has the type that the request expects.
     unsafe fn ask(&self, question: c_ulong, data: *mut libc::c_char) -> io::Result<libc::ifreq> {
         let ifr_ifru = libc::__c_anonymous_ifr_ifru { ifru_data: data };
         let mut request = libc::ifreq { ifr_name: self.name, ifr_ifru };

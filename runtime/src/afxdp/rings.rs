@@ -108,7 +108,8 @@ impl<T: Copy> Producer<T> {
 
     /// Writes an entry.
     ///
-    /// # Panics When there is no room.
+    /// # Panics
+    /// When there is no room.
     fn push(&mut self, entry: T) {
         assert!(self.room(1), "an entry for a full ring");
         // SAFETY: the slot is inside the ring. There is room, so the kernel does not read the slot before it is published.

@@ -16,7 +16,8 @@ pub(super) struct Chunk(u32);
 impl Chunk {
     /// The chunk that contains an address of the UMEM.
     ///
-    /// # Safety The kernel has just returned the chunk, and only once.
+    /// # Safety
+    /// The kernel has just returned the chunk, and only once.
     pub(super) unsafe fn returned(address: u64) -> Chunk {
         Chunk((address / CHUNK as u64) as u32)
     }
@@ -63,7 +64,8 @@ impl Umem {
 
     /// The bytes of two adjacent chunks.
     ///
-    /// # Panics When `second` does not follow `first`.
+    /// # Panics
+    /// When `second` does not follow `first`.
     #[inline]
     pub(super) fn bytes_of_both<'a>(&'a self, first: &'a mut Chunk, second: &'a mut Chunk) -> &'a mut [u8] {
         assert!(first.is_before(second), "two chunks that are not neighbours");
@@ -73,7 +75,8 @@ impl Umem {
 
     /// The bytes of `count` chunks, starting at `first`.
     ///
-    /// # Safety The chunks belong to this process, and nothing else refers to their bytes while the result lives.
+    /// # Safety
+    /// The chunks belong to this process, and nothing else refers to their bytes while the result lives.
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "the chunk is what is borrowed to be changed")]
     unsafe fn range(&self, first: &Chunk, count: usize) -> &mut [u8] {

@@ -67,7 +67,8 @@ pub struct Share {
 impl Share {
     /// Shares an interface of this network namespace, and takes over the clients of a daemon that was killed.
     ///
-    /// # Errors When the interface is shared already, when it cannot be shared, or when a privilege is missing.
+    /// # Errors
+    /// When the interface is shared already, when it cannot be shared, or when a privilege is missing.
     pub fn start(options: ShareOptions) -> Result<Share, ShareError> {
         let place = Place::take(&options.interface)?;
         let mut daemon = Daemon::new(place, options)?;

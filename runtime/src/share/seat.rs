@@ -186,7 +186,8 @@ fn ask(connection: &OwnedFd, request: &Request) -> io::Result<(Reply, Vec<OwnedF
 
 /// The state of a shared interface, as its daemon reports it.
 ///
-/// # Errors When no daemon serves the interface, or its daemon does not reply.
+/// # Errors
+/// When no daemon serves the interface, or its daemon does not reply.
 pub fn served(interface: &str) -> Result<Served, ShareError> {
     let connection = connect(interface, &socket_of(interface)?)?;
     match ask(&connection, &Request::List) {

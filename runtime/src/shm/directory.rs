@@ -326,7 +326,8 @@ impl Directory {
 
     /// The process that listens to a service.
     ///
-    /// # Errors When that cannot be determined, for example because no file descriptor is left.
+    /// # Errors
+    /// When that cannot be determined, for example because no file descriptor is left.
     pub(super) fn owner_of(&self, service: ServiceId) -> io::Result<Option<Process>> {
         read_owner(&self.folder.join(service_name(service)))
     }

@@ -57,7 +57,8 @@ pub(super) fn take_over(from: &UnixStream) -> io::Result<Reader> {
 
 /// Wakes the process at the other end if it sleeps. If the socket buffer is full, a wake-up is already pending.
 ///
-/// # Errors When the other process is gone.
+/// # Errors
+/// When the other process is gone.
 pub(super) fn wake(peer: &UnixStream) -> io::Result<()> {
     match rustix::net::send(peer, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
         Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),

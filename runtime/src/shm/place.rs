@@ -67,7 +67,8 @@ impl ShmSpec {
     /// The addresses of all processes on the network: those of loopback, and those of the interface with the network's name, if there is
     /// one.
     ///
-    /// # Errors When the kernel does not report the addresses of the interface.
+    /// # Errors
+    /// When the kernel does not report the addresses of the interface.
     pub fn addresses(&self) -> Result<Vec<IpAddr>, HostNetworkError> {
         let mut addresses = vec![IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
         if Interface::names()?.contains(&self.name) && self.name != "lo" {
@@ -78,7 +79,8 @@ impl ShmSpec {
 
     /// Whether the network can be joined, as far as that can be tested without joining.
     ///
-    /// # Errors As for joining the network.
+    /// # Errors
+    /// As for joining the network.
     pub fn check(&self) -> Result<(), ShmError> {
         Directory::check(&self.folder()?, self.mode)
     }

@@ -105,7 +105,8 @@ impl Writer {
     /// The slot for the next frame; `None` if there is no room for a frame of maximum length. A frame that is not
     /// [committed](Writer::commit) is never seen by the reader.
     ///
-    /// # Errors When the reader's position is past the written frames.
+    /// # Errors
+    /// When the reader's position is past the written frames.
     #[inline]
     pub(super) fn place(&mut self) -> Result<Option<&mut [u8]>, Broken> {
         let at = self.tail % LINES;
@@ -169,7 +170,8 @@ pub(super) struct Reader {
 impl Reader {
     /// Opens the ring in a file that another process sent.
     ///
-    /// # Errors When the file is not a ring: its size is wrong, or it can be shrunk.
+    /// # Errors
+    /// When the file is not a ring: its size is wrong, or it can be shrunk.
     pub(super) fn open(file: &OwnedFd) -> io::Result<Reader> {
         Ok(Reader { shared: Shared::map(file)?, head: 0 })
     }
@@ -183,7 +185,8 @@ impl Reader {
     /// Copies the frames that have arrived, at most `limit`, to `frame`, each after [`IN_FRONT`] bytes, and calls `take` with each. Returns
     /// their number.
     ///
-    /// # Errors When the writer stored an impossible length or position.
+    /// # Errors
+    /// When the writer stored an impossible length or position.
     #[inline]
     pub(super) fn read(
         &mut self,

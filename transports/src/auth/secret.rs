@@ -26,7 +26,8 @@ impl Secret {
 
     /// Creates a secret from these bytes.
     ///
-    /// # Errors When there are too few or too many bytes.
+    /// # Errors
+    /// When there are too few or too many bytes.
     pub fn new(bytes: &[u8]) -> Result<Secret, SecretError> {
         match bytes.len() {
             n if n < Secret::MIN => Err(SecretError::Short(n)),

@@ -71,7 +71,8 @@ fn rules(kind: QpKind, from: QpState, to: QpState) -> Option<Rules> {
 
 /// Whether a queue pair of this kind may change from one state to another with these attributes.
 ///
-/// # Errors The attribute that is missing or not permitted.
+/// # Errors
+/// The attribute that is missing or not permitted.
 pub fn check_rules(kind: QpKind, from: QpState, to: QpState, a: &QpAttr) -> Result<(), ModifyError> {
     let (needed, optional) = rules(kind, from, to).ok_or(ModifyError::Transition { from, to })?;
     for (name, there) in given(a) {

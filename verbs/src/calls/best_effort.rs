@@ -112,7 +112,8 @@ pub(crate) extern "C" fn post_recv(
 
 /// `softnicdv_missing_ranges`: writes at most `max` ranges, and returns their total number.
 ///
-/// # Safety `bitmap` is `len` bytes, and `out` has room for `max` ranges.
+/// # Safety
+/// `bitmap` is `len` bytes, and `out` has room for `max` ranges.
 pub(crate) unsafe extern "C" fn missing(
     qp: &Qp,
     bitmap: *const u8,

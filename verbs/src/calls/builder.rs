@@ -242,7 +242,8 @@ extern "C" fn set_sge_list(qp: &Qp, count: usize, list: *const ibv_sge) {
 
 /// Sets the inline data of the current work request.
 ///
-/// # Safety All pieces can be read.
+/// # Safety
+/// All pieces can be read.
 unsafe fn set_inline(qp: &Qp, pieces: impl Iterator<Item = (*const u8, usize)>) {
     current(qp, |request, _, inline| {
         let from = inline.len();

@@ -16,7 +16,8 @@ use crate::objects::shared_receive::Srq;
 
 /// The counter of unacknowledged events of the object of an event.
 ///
-/// # Safety The element is of the kind of the event, and alive.
+/// # Safety
+/// The element is of the kind of the event, and alive.
 unsafe fn count_of<'a>(kind: c_int, element: usize) -> Option<&'a Unacknowledged> {
     // SAFETY: guaranteed by the contract, in each case.
     unsafe {

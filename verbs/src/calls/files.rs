@@ -24,7 +24,8 @@ use folder::Folder;
 /// The location of a file that a program looks for in /sys or /dev. Writes its path, and returns the additional length, which is the length
 /// of the folder; -1 if there is no such file.
 ///
-/// # Safety `path` is a string, `out` has room for `size` bytes.
+/// # Safety
+/// `path` is a string, `out` has room for `size` bytes.
 pub(crate) unsafe extern "C" fn locate(path: *const c_char, out: *mut c_char, size: usize) -> c_int {
     // SAFETY: a string, by the contract.
     let path = unsafe { CStr::from_ptr(path) };

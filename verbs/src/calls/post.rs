@@ -24,7 +24,8 @@ const _: () = {
 
 /// A program's scatter/gather list.
 ///
-/// # Safety `list` has `count` elements.
+/// # Safety
+/// `list` has `count` elements.
 #[inline]
 pub(crate) unsafe fn sges<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [Sge], Errno> {
     match usize::try_from(count) {
@@ -187,7 +188,8 @@ impl InlineRoom {
 
     /// Copies all pieces, one after the other.
     ///
-    /// # Safety All pieces can be read.
+    /// # Safety
+    /// All pieces can be read.
     #[inline]
     pub(crate) unsafe fn gather(&mut self, pieces: impl Iterator<Item = (*const u8, usize)>) -> Result<&[u8], Errno> {
         let mut len = 0;

@@ -122,7 +122,8 @@ pub(crate) extern "C" fn device_ex(context: ContextPtr<'_>, input: *const u32, o
 
 /// Copies the part of a struct that the program knows, and fills the rest with zeros.
 ///
-/// # Safety `out` has room for `size` bytes.
+/// # Safety
+/// `out` has room for `size` bytes.
 unsafe fn put<T: Copy>(value: &T, out: *mut c_void, size: usize) {
     let len = size.min(size_of::<T>());
     // SAFETY: guaranteed by the contract; a struct of plain numbers may be copied in part.

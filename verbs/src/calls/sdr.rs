@@ -85,7 +85,8 @@ pub(crate) extern "C" fn create_qp(sdr: Pointer<SdrContext>, attr: Option<&softn
 
 /// `softnic_sdr_qp_info_get`: the number of bytes is returned even if they do not fit.
 ///
-/// # Safety `buf` has room for `len` bytes, or is NULL.
+/// # Safety
+/// `buf` has room for `len` bytes, or is NULL.
 pub(crate) unsafe extern "C" fn info(qp: Pointer<SdrQp>, buf: *mut u8, len: &mut usize) -> c_int {
     status(|| {
         let info = qp.get()?.end()?.info()?;

@@ -161,7 +161,8 @@ fn completion(outcome: Outcome) -> softnic_sdr_completion {
 
 /// `softnic_sdr_reliable_poll`: the number of completions, or a negative errno.
 ///
-/// # Safety `completions` has room for `count`.
+/// # Safety
+/// `completions` has room for `count`.
 pub(crate) unsafe extern "C" fn poll(
     qp: Pointer<SdrQp>,
     count: c_int,

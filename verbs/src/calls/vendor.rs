@@ -140,7 +140,8 @@ fn transport(qp_type: c_int) -> Option<&'static str> {
 
 /// `softnicdv_query_qp`.
 ///
-/// # Safety `attr` is a struct of this kind, with the fields named by its mask.
+/// # Safety
+/// `attr` is a struct of this kind, with the fields named by its mask.
 pub(crate) unsafe extern "C" fn query_qp(qp: &Qp, attr: *mut softnicdv_qp_attr) -> c_int {
     if let Err(Errno(e)) = qp.ours.made_in.check() {
         return e;
@@ -190,7 +191,8 @@ pub(crate) unsafe extern "C" fn set_qp_secret(qp: &Qp, secret: *const u8, len: u
 
 /// `softnicdv_query_counters`: writes at most `max` counters, and returns their total number.
 ///
-/// # Safety `out` has room for `max` counters.
+/// # Safety
+/// `out` has room for `max` counters.
 pub(crate) unsafe extern "C" fn query_counters(
     context: ContextPtr<'_>,
     out: *mut softnicdv_counter,

@@ -60,7 +60,8 @@ impl Elements {
 
 /// Calls `call` for each work request of a list.
 ///
-/// # Safety The list consists of work requests, each with a pointer to the next one or NULL.
+/// # Safety
+/// The list consists of work requests, each with a pointer to the next one or NULL.
 unsafe fn each<W>(mut list: *const W, next: impl Fn(&W) -> *mut W, mut call: impl FnMut(&W)) {
     // SAFETY: guaranteed by the contract.
     while let Some(wr) = unsafe { list.as_ref() } {

@@ -63,7 +63,8 @@ pub(crate) struct ContextPtr<'a>(NonNull<ibv_context>, PhantomData<&'a Context>)
 impl ContextPtr<'_> {
     /// Wraps a pointer.
     ///
-    /// # Safety The pointer comes from `open`, and the context is not closed.
+    /// # Safety
+    /// The pointer comes from `open`, and the context is not closed.
     pub(crate) unsafe fn new<'a>(context: *mut ibv_context) -> ContextPtr<'a> {
         // SAFETY: `open` does not return NULL.
         ContextPtr(unsafe { NonNull::new_unchecked(context) }, PhantomData)

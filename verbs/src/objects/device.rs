@@ -283,7 +283,8 @@ pub(crate) extern "C" fn get_sysfs_path() -> *const c_char {
 
 /// `ibv_read_sysfs_file`: a line of a file, without the newline; returns its length, or -1.
 ///
-/// # Safety `dir` and `file` are strings, `buf` has room for `size` bytes.
+/// # Safety
+/// `dir` and `file` are strings, `buf` has room for `size` bytes.
 pub(crate) unsafe extern "C" fn read_sysfs_file(
     dir: *const c_char,
     file: *const c_char,

@@ -39,7 +39,8 @@ pub(crate) trait Object {
 
     /// The handle that the C struct contains now, and the context of the object. Kinds without a handle have 0.
     ///
-    /// # Safety `this` is alive. The program may have written to the struct.
+    /// # Safety
+    /// `this` is alive. The program may have written to the struct.
     unsafe fn identity(this: *const Self) -> (u32, *mut ibv_context);
 }
 
@@ -122,7 +123,8 @@ impl<T: Object> Pointer<T> {
 
     /// The object.
     ///
-    /// # Errors EINVAL for NULL, ENOENT if there is no such object with the handle in its struct; in the child of a fork EIO.
+    /// # Errors
+    /// EINVAL for NULL, ENOENT if there is no such object with the handle in its struct; in the child of a fork EIO.
     pub(crate) fn get(self) -> Result<&'static T, Errno> {
         self.find(&alive())
     }

@@ -69,7 +69,8 @@ impl<T: Object> Kept<T> {
 
     /// Ends all objects, and frees their memory.
     ///
-    /// # Safety No code uses any of them any more.
+    /// # Safety
+    /// No code uses any of them any more.
     pub(crate) unsafe fn free(&self, empty: impl Fn(&T)) {
         for object in self.take_all(empty) {
             // SAFETY: the object is a leaked box that is no longer on the list, so it is freed once.

@@ -15,7 +15,8 @@ pub(crate) fn is_any(ip: IpAddr) -> bool {
 
 /// Reads an address written by a program.
 ///
-/// # Safety NULL, or an address of the length that its family implies.
+/// # Safety
+/// NULL, or an address of the length that its family implies.
 pub(crate) unsafe fn read(address: *const sockaddr) -> Result<SocketAddr, Errno> {
     if address.is_null() {
         return Err(Errno::EINVAL);

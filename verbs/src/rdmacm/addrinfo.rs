@@ -36,7 +36,8 @@ const NO_HINTS: rdma_addrinfo = rdma_addrinfo {
 
 /// `rdma_getaddrinfo`. Results other than 0 and -1 are those of getaddrinfo(3).
 ///
-/// # Safety The names are strings or NULL, and the addresses in the hints have the stated lengths.
+/// # Safety
+/// The names are strings or NULL, and the addresses in the hints have the stated lengths.
 pub(crate) unsafe extern "C" fn get(
     node: *const c_char,
     service: *const c_char,

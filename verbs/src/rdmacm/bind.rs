@@ -12,7 +12,8 @@ use crate::errno::Errno;
 /// `rdma_bind_addr`. Port 0 selects any free port. The unspecified address means all devices, and so does a loopback address that no device
 /// has.
 ///
-/// # Safety The address has the length that its family implies.
+/// # Safety
+/// The address has the length that its family implies.
 pub(crate) unsafe extern "C" fn bind(id: &Id, address: *const libc::sockaddr) -> c_int {
     on(id, || {
         // SAFETY: guaranteed by the contract.

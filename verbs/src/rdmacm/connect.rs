@@ -45,7 +45,8 @@ fn depth(n: u8) -> Result<Option<u8>, Errno> {
 impl<'a> ConnParams<'a> {
     /// Reads the parameters.
     ///
-    /// # Safety The program has as much private data as it states.
+    /// # Safety
+    /// The program has as much private data as it states.
     unsafe fn read(id: &Id, param: Option<&'a rdma_conn_param>) -> Result<ConnParams<'a>, Errno> {
         let mut params = ConnParams {
             private_data: &[],
@@ -74,7 +75,8 @@ impl<'a> ConnParams<'a> {
 
 /// The private data as a slice.
 ///
-/// # Safety `data` has `len` bytes, or is NULL.
+/// # Safety
+/// `data` has `len` bytes, or is NULL.
 unsafe fn bytes<'a>(data: *const c_void, len: u8) -> &'a [u8] {
     match data.is_null() || len == 0 {
         true => &[],
@@ -85,7 +87,8 @@ unsafe fn bytes<'a>(data: *const c_void, len: u8) -> &'a [u8] {
 
 /// `rdma_connect`.
 ///
-/// # Safety There is as much private data as stated.
+/// # Safety
+/// There is as much private data as stated.
 pub(crate) unsafe extern "C" fn connect(id: &Id, param: Option<&rdma_conn_param>) -> c_int {
     on(id, || {
         // SAFETY: guaranteed by the contract.
@@ -149,7 +152,8 @@ fn ask_for_service(id: &Id, params: &ConnParams<'_>) -> Result<(), Errno> {
 
 /// `rdma_accept`.
 ///
-/// # Safety There is as much private data as stated.
+/// # Safety
+/// There is as much private data as stated.
 pub(crate) unsafe extern "C" fn accept(id: &Id, param: Option<&rdma_conn_param>) -> c_int {
     on(id, || {
         // SAFETY: guaranteed by the contract.
@@ -212,7 +216,8 @@ fn refuse(id: &Id, reason: RejReason, private_data: &[u8]) -> Result<(), Errno> 
 
 /// `rdma_reject`.
 ///
-/// # Safety There is as much private data as stated.
+/// # Safety
+/// There is as much private data as stated.
 pub(crate) unsafe extern "C" fn reject(id: &Id, private_data: *const c_void, len: u8) -> c_int {
     // SAFETY: guaranteed by the contract.
     on(id, || refuse(id, RejReason::CONSUMER_DEFINED, unsafe { bytes(private_data, len) }))
@@ -220,7 +225,8 @@ pub(crate) unsafe extern "C" fn reject(id: &Id, private_data: *const c_void, len
 
 /// `rdma_reject_ece`: rejects a request because of the options that the peer requested.
 ///
-/// # Safety There is as much private data as stated.
+/// # Safety
+/// There is as much private data as stated.
 pub(crate) unsafe extern "C" fn reject_ece(id: &Id, private_data: *const c_void, len: u8) -> c_int {
     // SAFETY: guaranteed by the contract.
     on(id, || refuse(id, RejReason::VENDOR_OPTION_NOT_SUPPORTED, unsafe { bytes(private_data, len) }))

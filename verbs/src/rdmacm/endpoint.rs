@@ -11,7 +11,8 @@ use crate::errno::Errno;
 
 /// `rdma_create_ep`: bound, to listen; or with its route resolved, to connect.
 ///
-/// # Safety The addresses in the result have the lengths that their families imply; the domain is NULL or one of the program's.
+/// # Safety
+/// The addresses in the result have the lengths that their families imply; the domain is NULL or one of the program's.
 pub(crate) unsafe extern "C" fn create(
     out: &mut *mut rdma_cm_id,
     result: &rdma_addrinfo,

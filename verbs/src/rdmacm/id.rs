@@ -127,7 +127,8 @@ impl Id {
 
     /// The id of a queue entry. Only valid while the id cannot be destroyed, as while one of its events is not acknowledged.
     ///
-    /// # Safety As stated above.
+    /// # Safety
+    /// As stated above.
     pub(crate) unsafe fn of<'a>(shared: &Shared) -> Option<&'a Id> {
         // SAFETY: by the contract the id is alive, if it was ever created.
         unsafe { std::ptr::with_exposed_provenance::<Id>(shared.address()).as_ref() }

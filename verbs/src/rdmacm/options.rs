@@ -13,7 +13,8 @@ const ACK_TIMEOUT: c_int = 3;
 
 /// `rdma_set_option`.
 ///
-/// # Safety The value has the stated length.
+/// # Safety
+/// The value has the stated length.
 pub(crate) unsafe extern "C" fn set(id: &Id, level: c_int, name: c_int, value: *const c_void, len: usize) -> c_int {
     on(id, || {
         // SAFETY: guaranteed by the contract.

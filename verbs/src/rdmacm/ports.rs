@@ -30,7 +30,8 @@ pub(crate) struct Port {
 
 /// Takes a port of an address, which may be that of all devices; 0 selects any port. With `reuse` the port may be in use already.
 ///
-/// # Errors As in Linux, EADDRINUSE if the port is in use at the same address. If one of the two uses it at all addresses, the error is
+/// # Errors
+/// As in Linux, EADDRINUSE if the port is in use at the same address. If one of the two uses it at all addresses, the error is
 /// EADDRNOTAVAIL. Here, only the second caller detects that: it requests the port at one address, or again at all addresses.
 pub(crate) fn take(
     space: PortSpace,

@@ -231,7 +231,8 @@ fn make_unheld(device: &CmDevice, make: &mut dyn FnMut() -> *mut ibv_qp) -> Resu
 
 /// `rdma_create_qp`. The default domain is the device's; without completion queues the id gets its own.
 ///
-/// # Safety The domain is NULL or one of the program's.
+/// # Safety
+/// The domain is NULL or one of the program's.
 pub(crate) unsafe extern "C" fn create(id: &Id, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> c_int {
     on(id, || create_for(id, pd, init))
 }

@@ -19,7 +19,8 @@ use crate::errno::Errno;
 /// `rdma_resolve_addr`. It returns at once; a thread of the library waits for the peer's MAC address. The thread gives up when the kernel,
 /// or the NIC's own resolver, does, whatever the program's time limit is.
 ///
-/// # Safety The addresses have the lengths that their families imply; the source may be NULL.
+/// # Safety
+/// The addresses have the lengths that their families imply; the source may be NULL.
 pub(crate) unsafe extern "C" fn address(
     id: &Id,
     source: *const libc::sockaddr,
