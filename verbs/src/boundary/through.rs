@@ -1,11 +1,11 @@
-//! How a function of the boundary is written: one line for each.
+//! The notation of the functions of the boundary: one line for each.
 //!
 //! `Verb name(arguments) -> result = verb, how it fails, about …, before …, after |result| …;`
 //!
 //! - How it fails: `errno` (which is returned, and set), `minus_one`, `null` (errno is set) or `never`.
-//! - `about`: what faults may ask of it, an [`super::before::About`]; left out, nothing.
-//! - `before`: what the observer hears before the verb is called, as of an object that goes.
-//! - `after`: what it hears after it, with the result.
+//! - `about`: the subject of the call for faults, an [`super::before::About`]; nothing if omitted.
+//! - `before`: the observer's call before the verb, for example for an object that is about to be destroyed.
+//! - `after`: the observer's call after the verb, with the result.
 
 /// The result of a call that a fault fails.
 macro_rules! failed {
