@@ -4,10 +4,10 @@
 pub(crate) const MAX_QP_WR: u32 = 32_768;
 /// The number of work requests requested from the runtime, if a program requests `asked`.
 ///
-/// A queue holds more than requested: as many work requests again, plus one, are in transit to the NIC. Programs are told the total number,
-/// and use one struct for many queues, so requesting the returned number must not increase it further. Therefore queues have few sizes, 2^n
-/// - 1, which is also the number for which a ring of 2^n slots is made. A program that requests the total capacity of such a queue, 2^(n+1)
-/// - 1, gets the same size again.
+/// A queue holds more than requested: as many work requests again, plus one, are in transit to the NIC. Programs get the total number, and
+/// use one struct for many queues, so requesting the returned number must not increase it further. Therefore queues have few sizes, each
+/// one less than 2^n, which is also the number for which a ring of 2^n slots is made. A program that requests the total capacity of such a
+/// queue, one less than 2^(n+1), gets the same size again.
 pub(crate) fn queue_size(asked: u32) -> u32 {
     let sizes = (4..16).map(|n| (1 << n) - 1);
     let fits = |&size: &u32| asked <= size + 1 || asked == held(size);

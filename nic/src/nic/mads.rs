@@ -37,7 +37,7 @@ impl Nic {
         }
     }
 
-    /// As [`Nic::take_mads`], for MADs of the connection manager too: for a NIC whose QP1 is used by software rather than by a program.
+    /// As `take_mads`, for MADs of the connection manager too: for a NIC whose QP1 is used by software rather than by a program.
     pub fn take_cm_mads(&mut self) {
         self.take_mads(true);
         self.takes_cm_mads = true;
