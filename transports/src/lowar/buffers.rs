@@ -198,7 +198,7 @@ impl Ring {
         }
         let place = Place(self.next);
         let at = self.next as usize % self.slots.len();
-        // 0 means none. The ring's length is a power of two, so position 0 is followed by the ring's length: the slots stay in order.
+        // 0 means none. After the last position comes the ring's length, which is the slot of 0, because the length is a power of two.
         self.next = self.next.checked_add(1).unwrap_or(self.slots.len() as u32);
         let lost = self.slots[at].0 != Place::NONE;
         self.slots[at] = (place, len as u32);
