@@ -1,7 +1,7 @@
-//! The second way to the peer of a connection: where both ends have a backup NIC, messages go by whichever way works (SHIFT §4).
+//! A second route to the peer of a connection: if both ends have a backup NIC, messages use the route that works (SHIFT §4).
 //!
-//! Whoever protects connections says when a peer has shown that it has a backup, and where. Before that nothing from there is taken for the
-//! peer's. The program hears of none of this.
+//! The caller that protects connections reports when a peer has proven that it has a backup, and the backup's address. Before that, no
+//! message from that address is accepted as the peer's. The program gets no events about this.
 
 use softnic_wire::Qpn;
 use softnic_wire::failover::Side;
@@ -13,26 +13,26 @@ use crate::{Cm, CmId, Route};
 /// A peer's backup.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Backup {
-    /// The way there, from our backup.
+    /// The route to it, from the local backup.
     route: Route,
-    /// By which side the queue pair sends now.
+    /// The side that the queue pair's sends use now.
     sends: Side,
-    /// By which side the peer was heard last.
+    /// The side by which the last message of the peer arrived.
     heard: Side,
 }
 
-/// Which message a way is looked for.
+/// The kind of message for which a route is selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// The peer has asked for it: what it asked by works.
+    /// The peer has asked for the message: the route of its request works.
     Answer,
-    /// It is sent for the first time, or for the so many times again.
+    /// The message is sent for the first time, or as the given retry.
     Request { retries: u8 },
 }
 
 impl Conn {
-    /// Whether a message comes from its peer: at the default from the address that it is connected to, at the backup from the one that was
-    /// proven to be the same peer's.
+    /// Whether a message comes from the peer: at the default NIC from the address of the connection, at the backup from the address that
+    /// was proven to be the same peer's.
     pub(crate) fn is_peer(&self, route: &Route) -> bool {
         match route.side {
             Side::Default => self.route.remote == route.remote,
@@ -40,15 +40,15 @@ impl Conn {
         }
     }
 
-    /// It comes from its peer.
+    /// Records a message from the peer.
     pub(crate) fn hear(&mut self, route: &Route) {
         if let Some(backup) = &mut self.backup {
             backup.heard = route.side;
         }
     }
 
-    /// The way for a message: by the side that works as far as is known, and each retry by the other one. Not by a port that is down while the
-    /// other one is up.
+    /// The route for a message: by the side that works as far as is known, with retries alternating between the sides. A port that is down
+    /// is not used while the other one is up.
     pub(crate) fn way(&self, why: Why, ports: [bool; 2]) -> Route {
         let Some(Backup { route, sends, heard }) = self.backup else { return self.route };
         let wanted = match why {
@@ -77,8 +77,8 @@ fn other(side: Side) -> Side {
 }
 
 impl Cm {
-    /// The peer of a queue pair's connection has shown that it has a backup: from now on its messages are taken from there, too, and ours go by
-    /// the way that works. Nothing changes for a queue pair that is none of a connection's.
+    /// The peer of a queue pair's connection has proven that it has a backup. From now on its messages are also accepted from there, and
+    /// local messages use the route that works. Has no effect on a queue pair without a connection.
     pub fn set_backup(&mut self, qpn: Qpn, route: &Route) {
         if let Some(conn) = self.conn_of(qpn) {
             let route = Route { side: Side::Backup, ..*route };
@@ -86,20 +86,20 @@ impl Cm {
         }
     }
 
-    /// A queue pair sends by this side from now on.
+    /// The sends of a queue pair use this side from now on.
     pub fn set_side(&mut self, qpn: Qpn, side: Side) {
         if let Some(backup) = self.conn_of(qpn).and_then(|conn| conn.backup.as_mut()) {
             backup.sends = side;
         }
     }
 
-    /// Which ports are up: the default's, and the backup's.
+    /// Sets which ports are up: the default's, and the backup's.
     pub fn set_ports(&mut self, up: [bool; 2]) {
         self.ports = up;
     }
 
-    /// Whether a message that came to the backup is for us. Connections are asked for at the default alone; and where others share the
-    /// backup, too, what names no connection of ours may name one of theirs.
+    /// Whether a message that arrived at the backup is for this manager. Connections are requested at the default only. If other processes
+    /// share the backup, a message that names no local connection may name one of theirs.
     pub(crate) fn is_heard_at_backup(&self, message: &Message) -> bool {
         let id = match message {
             Message::Mra(m) => m.remote_comm_id,

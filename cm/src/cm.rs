@@ -1,4 +1,4 @@
-//! The communication manager itself: its tables, its timers, and what goes out.
+//! The communication manager itself: its tables, its timers, and its outgoing messages.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -14,39 +14,39 @@ use crate::conn::{Conn, Outgoing, Peer, timed_out};
 use crate::listen::Listener;
 use crate::{CmId, Config, Counters, Disconnect, Error, Event, ListenId, Route, State};
 
-/// Answers to messages that belong to no connection, waiting to be sent.
+/// Maximum number of waiting answers to messages that belong to no connection.
 const MAX_STRAYS: usize = 4096;
 
-/// Round trips that wait to be asked for, at most.
+/// Maximum number of measured round-trip times that wait to be polled.
 const MAX_ROUND_TRIPS: usize = 64;
 
 /// The communication manager of one NIC.
 pub struct Cm {
     pub(crate) config: Config,
     random: Box<dyn FnMut() -> u32 + Send>,
-    /// Upper half of our transaction ids.
+    /// Upper half of the local transaction ids.
     tid_high: u32,
     pub(crate) conns: BTreeMap<CmId, Conn>,
     pub(crate) listeners: BTreeMap<ListenId, Listener>,
     pub(crate) next_listener: u32,
-    /// Connections that were asked for, by the asking side's id.
+    /// Requested connections, by the requesting side's id.
     pub(crate) by_remote_id: BTreeMap<(Peer, u32), CmId>,
-    /// Connections by the peer's queue pair, from its first message until its number may be used again.
+    /// Connections by the peer's queue pair, from the peer's first message until that number may be reused.
     pub(crate) by_remote_qpn: BTreeMap<(Peer, Qpn), CmId>,
-    /// Connections by our queue pair, until its number may be used again.
+    /// Connections by the local queue pair, until its number may be reused.
     pub(crate) by_local_qpn: BTreeMap<Qpn, CmId>,
-    /// Service id resolutions that were asked for.
+    /// Requested service id resolutions.
     pub(crate) by_sidr_request: BTreeMap<(IpAddr, u32), CmId>,
     timers: BTreeSet<(Instant, CmId)>,
-    /// What could make room for something new, the oldest first.
+    /// Entries that can be removed to make room for a new one, the oldest first.
     lingering: BTreeSet<(Instant, CmId)>,
-    /// What was accepted and the peer has not confirmed, the oldest first: it makes room where nothing lingers.
+    /// Accepted connections that the peer has not confirmed, the oldest first: one is removed to make room if no entry lingers.
     half_open: BTreeSet<(u64, CmId)>,
-    /// How many were accepted so far.
+    /// Number of connections accepted so far.
     accepted: u64,
     ready: VecDeque<CmId>,
     strays: VecDeque<(Route, Outgoing)>,
-    /// Whether the last MAD that left was one of them.
+    /// Whether the last MAD sent was a stray answer.
     stray_was_last: bool,
     events: VecDeque<Event>,
     round_trips: VecDeque<(IpAddr, Duration)>,
@@ -63,8 +63,8 @@ impl fmt::Debug for Cm {
 }
 
 impl Cm {
-    /// Without connections. Communication ids come from `random`: a cryptographic generator on a real wire, the seed in a
-    /// simulation.
+    /// Creates a manager without connections. Communication ids come from `random`: a cryptographic generator on a real wire, a seeded one
+    /// in a simulation.
     pub fn new(config: Config, mut random: impl FnMut() -> u32 + Send + 'static) -> Cm {
         Cm {
             config,
@@ -91,18 +91,18 @@ impl Cm {
         }
     }
 
-    /// The next thing that the program must know.
+    /// The next event for the program.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// The next round trip to a peer that was measured, by a REQ that was sent once and its REP. The peer's program had its part in it: it
-    /// is an upper bound. Unless it is asked for, older ones are forgotten.
+    /// The next measured round-trip time to a peer, from a REQ that was sent once and its REP. It includes the time of the peer's program,
+    /// so it is an upper bound. If the times are not polled, older ones are dropped.
     pub fn poll_round_trip(&mut self) -> Option<(IpAddr, Duration)> {
         self.round_trips.pop_front()
     }
 
-    /// A REQ was answered: the round trip is known, unless nobody knows which of several was.
+    /// A REQ was answered: records the round-trip time, unless the REQ was sent several times and the answered one is unknown.
     pub(crate) fn note_round_trip(&mut self, now: Instant, id: CmId) {
         let Some(conn) = self.conns.get(&id).filter(|conn| conn.sent == 1) else { return };
         if self.round_trips.len() == MAX_ROUND_TRIPS {
@@ -111,9 +111,9 @@ impl Cm {
         self.round_trips.push_back((conn.route.remote, now - conn.asked));
     }
 
-    /// Writes the next MAD that goes out now, and says where to; `None` when there is none.
+    /// Writes the next MAD that is due, and returns its route; `None` if there is none.
     pub fn poll_transmit(&mut self, now: Instant, mad: &mut [u8; MAD_LEN]) -> Option<Route> {
-        // In turn, so that strangers, however many, do not keep connections from sending.
+        // Alternates, so that answers to strangers, however many, do not delay connections.
         if !std::mem::take(&mut self.stray_was_last)
             && let Some((route, out)) = self.strays.pop_front()
         {
@@ -132,13 +132,14 @@ impl Cm {
             if (due || repeat)
                 && let Some(out) = conn.request.clone()
             {
-                // One that is repeated is an answer to what the peer lacks.
+                // A repeated message is an answer to a peer that lacks it.
                 let why = if due { Why::Request { retries: conn.sent } } else { Why::Answer };
                 let route = conn.way(why, self.ports);
                 if due {
                     if conn.sent == 0 {
                         conn.asked = now;
-                        // Retries and times of a connection that a peer asked for are the peer's, and must not hold a place here for long.
+                        // The retries and times of a connection requested by a peer are the peer's, and must not occupy an entry here for
+                        // long.
                         conn.patience_ends = (!conn.active).then_some(now + self.config.longest_wait);
                     }
                     conn.sent = conn.sent.saturating_add(1);
@@ -160,12 +161,12 @@ impl Cm {
         *route
     }
 
-    /// When [`Cm::handle_timeout`] wants to be called.
+    /// When to call [`Cm::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.first().map(|&(at, _)| at)
     }
 
-    /// Time has passed.
+    /// Handles a timeout.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(&(at, id)) = self.timers.first()
             && at <= now
@@ -187,7 +188,7 @@ impl Cm {
                     if confirmed { self.remove(id) } else { self.linger(at, id) }
                 }
                 State::Lingering => self.remove(id),
-                // These wait for the program, without a deadline.
+                // In these states the program has to act, without a deadline.
                 State::ReqReceived
                 | State::RepReceived
                 | State::Established
@@ -197,7 +198,7 @@ impl Cm {
         }
     }
 
-    /// The peer did not answer, however often it was asked.
+    /// The peer did not answer within all retries.
     fn give_up(&mut self, now: Instant, id: CmId) {
         let guid = self.config.ca_guid;
         let Some(conn) = self.conns.get(&id) else { return };
@@ -225,27 +226,27 @@ impl Cm {
         }
     }
 
-    /// Where a connection or exchange stands; `None` when all is over for the program.
+    /// The state of a connection or exchange; `None` when it has ended for the program.
     pub fn state(&self, id: CmId) -> Option<State> {
         self.conns.get(&id).filter(|c| !c.muted).map(|c| c.state).filter(|&s| s != State::Lingering)
     }
 
-    /// Whether a queue pair number must not be given to a new queue pair: its connection lives, or rests in timewait.
+    /// Whether a queue pair number must not be assigned to a new queue pair: its connection exists, or is in timewait.
     pub fn holds(&self, qpn: Qpn) -> bool {
         self.by_local_qpn.contains_key(&qpn)
     }
 
-    /// Connections and exchanges that there are, those that only wait for their time to be over included.
+    /// Number of connections and exchanges, including those that only wait for their end.
     pub fn len(&self) -> usize {
         self.conns.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.conns.is_empty()
     }
 
-    /// What was counted since the beginning.
+    /// The counters since creation.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -260,7 +261,7 @@ impl Cm {
         }
     }
 
-    /// No event of this one reaches the program any more.
+    /// Suppresses further events of this connection.
     pub(crate) fn mute(&mut self, id: CmId) {
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.muted = true;
@@ -268,22 +269,22 @@ impl Cm {
         self.events.retain(|e| e.id() != id);
     }
 
-    /// A transaction id of our own.
+    /// A local transaction id.
     pub(crate) fn tid(&self, id: CmId) -> u64 {
         u64::from(self.tid_high) << 32 | u64::from(id.0)
     }
 
-    /// A time that a peer may ask for.
+    /// Limits a time requested by a peer.
     pub(crate) fn bounded(&self, time: Duration) -> Duration {
         time.min(self.config.longest_wait)
     }
 
-    /// In what time a message must be answered: by the peer's manager, and there and back.
+    /// The time in which a message must be answered: the response time of the peer's manager, plus the round trip.
     pub(crate) fn interval(&self, response: TimeoutCode, round_trip: Duration) -> Duration {
         self.bounded(response.duration() + round_trip)
     }
 
-    /// Makes a name that nobody has, and room for it.
+    /// Assigns an unused id, and makes room for the connection.
     pub(crate) fn insert(&mut self, conn: Conn) -> Result<CmId, Error> {
         if self.conns.len() >= self.config.max_connections {
             self.make_room()?;
@@ -298,9 +299,9 @@ impl Cm {
         Ok(id)
     }
 
-    /// The oldest refusal goes; without one the oldest connection that a peer asked for and never confirmed. So requests in the names of
-    /// addresses that nobody has, however many a program accepts, keep nobody else out. No data came for such a connection, and its peer
-    /// was never ready: the number of its queue pair need not rest.
+    /// Removes the oldest refusal; if there is none, the oldest connection that a peer requested and never confirmed. So requests with
+    /// spoofed addresses, however many a program accepts, keep no other peer out. No data arrived for such a connection, and its peer was
+    /// never ready, so the number of its queue pair can be reused at once.
     fn make_room(&mut self) -> Result<(), Error> {
         if let Some(&(_, oldest)) = self.lingering.first() {
             self.remove(oldest);
@@ -316,7 +317,7 @@ impl Cm {
 
     pub(crate) fn remove(&mut self, id: CmId) {
         self.set_deadline(id, None);
-        self.set_state(id, State::Lingering); // leaves the backlog
+        self.set_state(id, State::Lingering); // removes it from the backlog
         self.free_numbers(id);
         let Some(conn) = self.conns.remove(&id) else { return };
         if conn.queued {
@@ -326,7 +327,7 @@ impl Cm {
         take(&mut self.by_sidr_request, &(conn.route.remote, conn.remote_id), id);
     }
 
-    /// Both queue pair numbers may be used again.
+    /// Both queue pair numbers may be reused.
     fn free_numbers(&mut self, id: CmId) {
         let Some(conn) = self.conns.get(&id) else { return };
         take(&mut self.by_remote_qpn, &(conn.peer(), conn.remote_qpn), id);
@@ -346,13 +347,13 @@ impl Cm {
         }
     }
 
-    /// An answer to the request that was sent is awaited until then, or until the peer's time is over.
+    /// Waits for an answer to the request that was sent, until `until` or the end of the peer's time.
     pub(crate) fn await_answer(&mut self, id: CmId, until: Instant) {
         let end = self.conns.get(&id).and_then(|conn| conn.patience_ends);
         self.set_deadline(id, Some(end.map_or(until, |end| until.min(end))));
     }
 
-    /// A new state; who leaves those that wait for the program also leaves its listener's backlog.
+    /// Changes the state. When a connection no longer waits for the program, it also leaves its listener's backlog.
     pub(crate) fn set_state(&mut self, id: CmId, state: State) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if conn.state == State::RepSent {
@@ -370,7 +371,7 @@ impl Cm {
         }
     }
 
-    /// Over, but for packets that may still be on their way: the numbers of the queue pairs rest.
+    /// The connection has ended, except for packets that may be in flight: the queue pair numbers are not reused yet.
     pub(crate) fn enter_timewait(&mut self, now: Instant, id: CmId) {
         self.set_state(id, State::Timewait);
         if let Some(conn) = self.conns.get_mut(&id) {
@@ -380,7 +381,8 @@ impl Cm {
         }
     }
 
-    /// Over; only what comes again is still known, so that it is not taken for something new, and a refusal can be repeated.
+    /// The connection has ended. Only repeated messages are still recognised, so that they are not taken for new ones, and a refusal can be
+    /// repeated.
     pub(crate) fn linger(&mut self, now: Instant, id: CmId) {
         self.set_state(id, State::Lingering);
         self.free_numbers(id);
@@ -404,7 +406,7 @@ impl Cm {
         }
     }
 
-    /// Sends a message that wants an answer, again and again until it comes.
+    /// Sends a message that requires an answer, repeatedly until the answer arrives.
     pub(crate) fn request(&mut self, id: CmId, tid: u64, message: Message) {
         self.set_deadline(id, None);
         if let Some(conn) = self.conns.get_mut(&id) {
@@ -414,7 +416,7 @@ impl Cm {
         }
     }
 
-    /// Nothing waits for an answer any more.
+    /// No answer is awaited any more.
     pub(crate) fn request_is_answered(&mut self, id: CmId) {
         self.set_deadline(id, None);
         if let Some(conn) = self.conns.get_mut(&id) {
@@ -422,7 +424,7 @@ impl Cm {
         }
     }
 
-    /// Sends an answer, and keeps it for when it is asked for again.
+    /// Sends an answer, and stores it for repetitions.
     pub(crate) fn answer(&mut self, id: CmId, tid: u64, message: Message) {
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.answer = Some(Box::new(Outgoing { tid, message }));
@@ -431,7 +433,7 @@ impl Cm {
         }
     }
 
-    /// Sends the answer that is kept, if there is one.
+    /// Sends the stored answer again, if there is one.
     pub(crate) fn answer_again(&mut self, id: CmId) {
         if let Some(conn) = self.conns.get_mut(&id)
             && conn.answer.is_some()
@@ -441,7 +443,7 @@ impl Cm {
         }
     }
 
-    /// Answers a message that belongs to no connection. Who gets none for lack of room will ask again.
+    /// Answers a message that belongs to no connection. A peer that gets no answer for lack of room will ask again.
     pub(crate) fn stray(&mut self, route: &Route, tid: u64, message: Message) {
         if self.strays.len() < MAX_STRAYS {
             self.strays.push_back((*route, Outgoing { tid, message }));
@@ -449,7 +451,7 @@ impl Cm {
     }
 }
 
-/// Takes an entry out of an index if it is this one's.
+/// Removes an entry from an index if it belongs to this connection.
 fn take<K: Ord>(index: &mut BTreeMap<K, CmId>, key: &K, id: CmId) {
     if index.get(key) == Some(&id) {
         index.remove(key);

@@ -1,4 +1,4 @@
-//! What a program can do: connect, accept, reject, establish, disconnect.
+//! The commands of a program: connect, accept, reject, establish, disconnect.
 
 use softnic_wire::mad::cm::{
     Drep, Dreq, Failover, Message, Mra, Path, RejReason, Rep, Req, Responded, Rtu, TimeoutCode,
@@ -10,7 +10,7 @@ use crate::params::{private, private_with_ip};
 use crate::{Accept, Cm, CmId, Connect, Error, MraTime, State};
 
 impl Cm {
-    /// Asks for a connection. [`Event::ConnectResponse`](crate::Event::ConnectResponse), `Rejected` or `Unreachable` follows.
+    /// Requests a connection. [`Event::ConnectResponse`](crate::Event::ConnectResponse), `Rejected` or `Unreachable` follows.
     pub fn connect(&mut self, c: &Connect<'_>) -> Result<CmId, Error> {
         let private_data = private_with_ip(c.ip.as_ref(), c.private_data)?;
         self.check_local_qpn(c.qpn)?;
@@ -60,7 +60,7 @@ impl Cm {
 
     /// Accepts a request. `Established` follows, or `Rejected`, `Unreachable`, or `Disconnected` at once.
     ///
-    /// The queue pair must be able to receive before this: the peer's first data may come before its RTU.
+    /// The queue pair must be able to receive before this call, because the peer's first data may arrive before its RTU.
     pub fn accept(&mut self, id: CmId, a: &Accept<'_>) -> Result<(), Error> {
         let private_data = private(a.private_data)?;
         let conn = self.in_state(id, &[State::ReqReceived])?;
@@ -91,8 +91,8 @@ impl Cm {
         Ok(())
     }
 
-    /// Refuses a request, a reply, or what was accepted and is not confirmed yet. After the latter `TimewaitExit` follows;
-    /// otherwise all is over with the id. There is room for 72 bytes of `info` and 148 of private data.
+    /// Rejects a request or a reply, or withdraws an acceptance that is not confirmed yet. After a withdrawal `TimewaitExit` follows;
+    /// otherwise the id is no longer valid. There is room for 72 bytes of `info` and 148 of private data.
     pub fn reject(
         &mut self,
         now: Instant,
@@ -104,7 +104,7 @@ impl Cm {
         let (info_bytes, private_data) = (private::<72>(info)?, private(private_data)?);
         let conn = self.in_state(id, &[State::ReqReceived, State::RepReceived, State::RepSent])?;
         let (message, known) = match conn.state {
-            // Who was not told our id in an MRA does not know it.
+            // A peer that has not got the local id in an MRA does not know the id.
             State::ReqReceived => (Responded::REQ, conn.answer.is_some()),
             State::RepReceived => (Responded::REP, true),
             _ => (Responded::LAP_OR_NONE, true),
@@ -121,12 +121,12 @@ impl Cm {
         Ok(())
     }
 
-    /// Asks the peer for patience: its request, or its reply, will be answered within `service_timeout`.
+    /// Requests more time from the peer: its request, or its reply, will be answered within `service_timeout`.
     pub fn mra(&mut self, id: CmId, service_timeout: TimeoutCode, when: MraTime) -> Result<(), Error> {
         let conn = self.in_state(id, &[State::ReqReceived, State::RepReceived])?;
         let message = if conn.active { Responded::REP } else { Responded::REQ };
         let (tid, remote_comm_id) = (conn.tid, conn.remote_id);
-        // A patient peer goes on sending its message for longer.
+        // A peer that waits longer also repeats its message for longer.
         let horizon = conn.horizon + service_timeout.duration() * (u32::from(conn.max_retries) + 1);
         let horizon = self.bounded(horizon);
         self.conns.entry(id).and_modify(|conn| conn.horizon = horizon);
@@ -138,7 +138,7 @@ impl Cm {
         Ok(())
     }
 
-    /// Confirms the peer's reply, with up to 224 bytes of private data: the connection is ready to use.
+    /// Confirms the peer's reply, with up to 224 bytes of private data: the connection is established.
     pub fn establish(&mut self, id: CmId, private_data: &[u8]) -> Result<(), Error> {
         let private_data = private(private_data)?;
         let conn = self.in_state(id, &[State::RepReceived])?;
@@ -148,8 +148,8 @@ impl Cm {
         Ok(())
     }
 
-    /// Ends a connection, or agrees to its end, with up to 220 bytes of private data (224 when agreeing). The queue pair should be
-    /// in its error state. `Disconnected` follows when it was ours to end, and in any case `TimewaitExit`.
+    /// Ends a connection, or confirms its end by the peer, with up to 220 bytes of private data (224 for a confirmation). The queue pair
+    /// should be in its error state. `Disconnected` follows if this side ends the connection, and `TimewaitExit` in any case.
     pub fn disconnect(&mut self, now: Instant, id: CmId, private_data: &[u8]) -> Result<(), Error> {
         let conn = self.in_state(id, &[State::Established, State::DreqReceived])?;
         if conn.state == State::Established {
@@ -162,8 +162,8 @@ impl Cm {
         Ok(())
     }
 
-    /// Forgets a connection or exchange: what the peer must be told it is told, and no event follows. The number of its queue
-    /// pair may rest for a while, see [`Cm::holds`].
+    /// Removes a connection or exchange: the peer is notified as necessary, and no event follows. The number of its queue pair may not be
+    /// reusable for a while, see [`Cm::holds`].
     pub fn destroy(&mut self, now: Instant, id: CmId) -> Result<(), Error> {
         self.state(id).ok_or(Error::NoSuchId)?;
         let conn = &self.conns[&id];
@@ -188,7 +188,7 @@ impl Cm {
         Ok(())
     }
 
-    /// Data came for a queue pair: so its peer is ready, though its RTU may be lost (IBA 12.9.6, communication established).
+    /// Data arrived at a queue pair, so its peer is ready, although its RTU may be lost (IBA 12.9.6, communication established).
     pub fn handle_comm_est(&mut self, qpn: Qpn) {
         if let Some(&id) = self.by_local_qpn.get(&qpn)
             && self.conns[&id].state == State::RepSent
@@ -207,7 +207,7 @@ impl Cm {
         self.unanswered_dreqs().next().is_some()
     }
 
-    /// Sends every DREQ again that has no answer yet, before its time: for a program that ends and cannot wait.
+    /// Sends every unanswered DREQ again at once: for a program that exits and cannot wait.
     pub fn repeat_dreqs(&mut self) {
         let ids: Vec<CmId> = self.unanswered_dreqs().collect();
         for id in ids {

@@ -1,4 +1,4 @@
-//! What a communication manager is told when it is made, and what it counts.
+//! The configuration and the counters of a communication manager.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use softnic_wire::mad::cm::TimeoutCode;
 /// Properties and limits of a [`Cm`](crate::Cm).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// GUID of this channel adapter: with the address it tells peers that a queue pair is the one they know.
+    /// GUID of this channel adapter. Together with the address it tells peers that a queue pair is a known one.
     pub ca_guid: u64,
-    /// How long our queue pairs take at most to send an ACK; peers put it into their ACK timeouts.
+    /// Maximum time in which the local queue pairs send an ACK; peers add it to their ACK timeouts.
     pub ack_delay: TimeoutCode,
-    /// Connections and exchanges at a time, those that only wait for their time to be over included.
+    /// Maximum number of connections and exchanges, including those that only wait for their end.
     pub max_connections: usize,
-    /// Events that may wait to be polled before requests of peers are dropped.
+    /// Number of unpolled events from which on requests of peers are dropped.
     pub max_events: usize,
-    /// No time that a peer asks for is longer than this: timewait, answers, the time that an MRA asks for, and all retries of a connection
-    /// that the peer asked for together.
+    /// Limit on all times that a peer determines: timewait, answers, the time requested by an MRA, and the sum of all retries of a
+    /// connection that the peer requested.
     pub longest_wait: Duration,
-    /// Other processes have QP1 of the backup NIC, too: what comes there and names no connection of ours is theirs.
+    /// Other processes share QP1 of the backup NIC: messages that arrive there and name no local connection are theirs.
     pub backup_is_shared: bool,
-    /// How long the answer to a service id resolution is kept for requests that come again.
+    /// How long the answer to a service id resolution is kept for repeated requests.
     pub sidr_hold: Duration,
 }
 
@@ -38,27 +38,27 @@ impl Default for Config {
     }
 }
 
-/// What was counted since the beginning.
+/// The counters since creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// MADs that came in.
+    /// MADs received.
     pub received: u64,
-    /// MADs that went out, copies included.
+    /// MADs sent, including repetitions.
     pub sent: u64,
-    /// Messages that were sent again because no answer came in time.
+    /// Messages sent again because no answer arrived in time.
     pub retransmitted: u64,
-    /// Messages that had come before.
+    /// Messages that had arrived before.
     pub duplicates: u64,
-    /// MADs that are no CM message, or one with a field that cannot be.
+    /// MADs that are not CM messages, or have an invalid field.
     pub malformed: u64,
     /// CM messages that are not implemented (LAP, APR, …).
     pub unsupported: u64,
-    /// Messages that do not fit the state of their connection, or name none that there is.
+    /// Messages that do not fit the state of their connection, or name no existing connection.
     pub unexpected: u64,
-    /// Messages for a connection from an address that is not its peer's.
+    /// Messages for a connection from an address other than its peer's.
     pub wrong_address: u64,
-    /// Requests that were refused without asking the program: no such service, stale, no room.
+    /// Requests that were refused without involving the program: no such service, stale, no room.
     pub refused: u64,
-    /// Requests that were dropped because a backlog or the queue of events was full; peers send them again.
+    /// Requests that were dropped because a backlog or the event queue was full; peers send them again.
     pub dropped: u64,
 }

@@ -1,4 +1,4 @@
-//! One connection or exchange: its state, what it has to send, what it waits for.
+//! One connection or exchange: its state, its pending messages, and its timers.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,12 +10,12 @@ use softnic_wire::{Instant, Qpn};
 use crate::backup::Backup;
 use crate::{ListenId, Route};
 
-/// The name of a connection or of a service id resolution; on the wire it is our local communication id.
+/// The name of a connection or of a service id resolution; on the wire it is the local communication id.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CmId(pub(crate) u32);
 
 impl CmId {
-    /// The local communication id that messages carry.
+    /// The local communication id, as in messages.
     pub const fn comm_id(self) -> u32 {
         self.0
     }
@@ -27,37 +27,37 @@ impl fmt::Debug for CmId {
     }
 }
 
-/// Where a connection or exchange stands (IBA 12.9.5 and 12.9.6).
+/// The state of a connection or exchange (IBA 12.9.5 and 12.9.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Asking: a REQ is on its way, or the peer asked for patience.
+    /// Active side: a REQ was sent, or the peer requested more time.
     ReqSent,
-    /// Asked: the program has to accept or reject.
+    /// Passive side: a REQ has arrived, and the program has to accept or reject.
     ReqReceived,
-    /// Asked and accepted: a REP is on its way.
+    /// Passive side: accepted, and a REP was sent.
     RepSent,
-    /// Asking and accepted: the program has to establish or reject.
+    /// Active side: a REP has arrived, and the program has to establish or reject.
     RepReceived,
-    /// Ready to use.
+    /// The connection can be used.
     Established,
-    /// Ending it: a DREQ is on its way.
+    /// This side ends the connection: a DREQ was sent.
     DreqSent,
-    /// The peer ends it: the program has to agree.
+    /// The peer ends the connection: the program has to confirm.
     DreqReceived,
-    /// Over; the queue pair's number rests until no packet can be on its way any more.
+    /// Ended; the queue pair number is not reused until no packet can be in flight any more.
     Timewait,
-    /// A SIDR_REQ is on its way.
+    /// A SIDR_REQ was sent.
     SidrSent,
-    /// A SIDR_REQ came: the program has to answer.
+    /// A SIDR_REQ has arrived: the program has to answer.
     SidrReceived,
-    /// Over for the program; what is left knows messages that come again, and what was said to them.
+    /// Ended for the program. The entry only recognises repeated messages, and repeats their answers.
     Lingering,
 }
 
-/// Who a peer is: its address, and the GUID of its channel adapter.
+/// The identity of a peer: its address, and the GUID of its channel adapter.
 pub(crate) type Peer = (IpAddr, u64);
 
-/// A message and the transaction that it belongs to.
+/// A message and its transaction.
 #[derive(Debug, Clone)]
 pub(crate) struct Outgoing {
     pub(crate) tid: u64,
@@ -67,48 +67,48 @@ pub(crate) struct Outgoing {
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) state: State,
-    /// Whether it was we who asked.
+    /// Whether this side requested the connection.
     pub(crate) active: bool,
-    /// Whether the peer has shown that it has our REP: its REQ cannot come again but by a whim of the network.
+    /// Whether the peer has shown that it has the local REP: its REQ can only arrive again as a duplicate of the network.
     pub(crate) confirmed: bool,
-    /// The program wants to hear no more of it.
+    /// The program gets no further events.
     pub(crate) muted: bool,
     pub(crate) route: Route,
     /// The peer's backup, once it is proven.
     pub(crate) backup: Option<Backup>,
-    /// The peer's communication id, or the request id of a SIDR_REQ; 0 while it is not known.
+    /// The peer's communication id, or the request id of a SIDR_REQ; 0 while unknown.
     pub(crate) remote_id: u32,
     pub(crate) remote_guid: u64,
     pub(crate) remote_qpn: Qpn,
     pub(crate) local_qpn: Option<Qpn>,
-    /// Whose backlog it fills.
+    /// The listener whose backlog it is in.
     pub(crate) listener: Option<ListenId>,
-    /// Transaction of the request that it began with.
+    /// The transaction of the request that created it.
     pub(crate) tid: u64,
-    /// What waits for an answer and is sent again when none comes in time.
+    /// The message that waits for an answer and is sent again if none arrives in time.
     pub(crate) request: Option<Box<Outgoing>>,
-    /// What was last said to a message that asks for an answer: it is said again when that comes again.
+    /// The last answer to a message that requires one; repeated when that message arrives again.
     pub(crate) answer: Option<Box<Outgoing>>,
     pub(crate) request_due: bool,
-    /// The request is sent once more because the peer shows that it lacks it; that is no retry.
+    /// The request is sent once more because the peer has shown that it lacks the request; this is not a retry.
     pub(crate) repeat_due: bool,
     pub(crate) answer_due: bool,
-    /// Whether it is in the list of those that may have something to send.
+    /// Whether it is in the list of connections that may have messages to send.
     pub(crate) queued: bool,
     pub(crate) deadline: Option<Instant>,
-    /// Time between two transmissions of a request.
+    /// Interval between two transmissions of a request.
     pub(crate) interval: Duration,
-    /// How often the request has been sent, and when it was sent first.
+    /// How often the request was sent, and when it was first sent.
     pub(crate) sent: u8,
     pub(crate) asked: Instant,
     pub(crate) max_retries: u8,
-    /// Which of all that were accepted it is.
+    /// Its position in the order of acceptance.
     pub(crate) accepted: u64,
-    /// When the request is given up, however many retries are left.
+    /// When the request is given up, whatever retries are left.
     pub(crate) patience_ends: Option<Instant>,
-    /// How long packets may be on their way: the time in timewait.
+    /// Maximum time that packets may be in flight: the duration of timewait.
     pub(crate) timewait: Duration,
-    /// How long the peer may go on sending its request.
+    /// How long the peer may repeat its request.
     pub(crate) horizon: Duration,
 }
 
@@ -149,13 +149,13 @@ impl Conn {
         (self.route.remote, self.remote_guid)
     }
 
-    /// Whether the answer that is kept is a refusal.
+    /// Whether the stored answer is a refusal.
     pub(crate) fn refused(&self) -> bool {
         matches!(self.answer.as_deref(), Some(Outgoing { message: Message::Rej(_), .. }))
     }
 }
 
-/// A refusal without further words.
+/// A refusal without additional information.
 pub(crate) fn rej(local: u32, remote: u32, message: Responded, reason: RejReason) -> Rej {
     Rej {
         local_comm_id: local,
@@ -168,7 +168,7 @@ pub(crate) fn rej(local: u32, remote: u32, message: Responded, reason: RejReason
     }
 }
 
-/// The refusal of one who gives up: the other side may not know our id yet, so our GUID tells who we are.
+/// The refusal by a side that gives up. The other side may not know the local id yet, so the refusal contains the local GUID.
 pub(crate) fn timed_out(local: u32, remote: u32, ca_guid: u64) -> Rej {
     let mut rej = rej(local, remote, Responded::LAP_OR_NONE, RejReason::TIMEOUT);
     rej.info[..8].copy_from_slice(&ca_guid.to_be_bytes());

@@ -1,78 +1,78 @@
-//! What the program must know: requests, answers, ends.
+//! The events for the program: requests, answers, ends.
 
 use softnic_wire::Qpn;
 use softnic_wire::mad::cm::{Rej, RejReason, Rep, Req, SidrRep, SidrReq};
 
 use crate::{CmId, ListenId, Route};
 
-/// Something happened. Each event comes once, whatever the network doubled.
+/// An event. Each is reported once, even if the network duplicated a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A peer asks for a connection: [`accept`](crate::Cm::accept) or [`reject`](crate::Cm::reject).
+    /// A peer requests a connection: [`accept`](crate::Cm::accept) or [`reject`](crate::Cm::reject) it.
     ConnectRequest {
         /// The new connection.
         id: CmId,
-        /// Who listens.
+        /// The listener.
         listener: ListenId,
-        /// Where it came from; the queue pair's packets will come from there, too.
+        /// Its route; the queue pair's packets will come from the same address.
         route: Route,
         /// The request; `request.ip_cm()` has the RDMA-CM's addresses.
         request: Box<Req>,
     },
-    /// The peer accepts: get the queue pair ready and [`establish`](crate::Cm::establish), or reject.
+    /// The peer accepts: make the queue pair ready and [`establish`](crate::Cm::establish), or reject.
     ConnectResponse {
         /// The connection.
         id: CmId,
         /// The answer.
         reply: Box<Rep>,
     },
-    /// The accepting side's connection is ready to use: the peer said so, or its first data came.
+    /// The accepting side's connection can be used: the peer confirmed it, or its first data arrived.
     Established {
         /// The connection.
         id: CmId,
-        /// What the peer's RTU carried; `None` when data came before it.
+        /// The private data of the peer's RTU; `None` if data arrived before the RTU.
         private_data: Option<Box<[u8; 224]>>,
     },
-    /// There will be no connection. With the reason `STALE_CONNECTION` the asking queue pair rests for a while, and
-    /// [`Event::TimewaitExit`] follows; otherwise all is over with the id.
+    /// There will be no connection. With the reason `STALE_CONNECTION` the requesting queue pair's number is not reusable for a while, and
+    /// [`Event::TimewaitExit`] follows; otherwise the id is no longer valid.
     Rejected {
         /// The connection.
         id: CmId,
-        /// Why, and what the peer has to say. Made here when it was the peer's reply that named a stale queue pair.
+        /// The reason and the peer's information. Created locally if the peer's reply named a stale queue pair.
         rej: Box<Rej>,
     },
-    /// No answer, however often a message was sent. After a REP [`Event::TimewaitExit`] follows; otherwise all is over.
+    /// No answer within all retries. After a REP [`Event::TimewaitExit`] follows; otherwise the id is no longer valid.
     Unreachable {
         /// The connection, or the resolution.
         id: CmId,
     },
-    /// The end of a connection. If it is [`Disconnect::Peer`], end it too, with [`disconnect`](crate::Cm::disconnect), as soon as
-    /// the queue pair is in its error state. It can come without [`Event::Established`], when that message was lost.
+    /// The end of a connection. If it is [`Disconnect::Peer`], end it locally, too, with [`disconnect`](crate::Cm::disconnect), as soon as
+    /// the queue pair is in its error state. This event can occur without [`Event::Established`], if that message was lost.
     Disconnected {
         /// The connection.
         id: CmId,
-        /// Whose doing it was.
+        /// Which side ended it.
         how: Disconnect,
     },
-    /// No packet of the connection is on its way any more: the queue pair's number may be used again, and all is over with the id.
+    /// No packet of the connection is in flight any more: the queue pair's number may be reused, and the id is no longer valid.
     TimewaitExit {
         /// The connection.
         id: CmId,
         /// Its queue pair.
         qpn: Qpn,
     },
-    /// A peer asks which queue pair serves: [`sidr_reply`](crate::Cm::sidr_reply).
+    /// A peer asks which queue pair provides a service: [`sidr_reply`](crate::Cm::sidr_reply).
     SidrRequest {
         /// The new exchange.
         id: CmId,
-        /// Who listens.
+        /// The listener.
         listener: ListenId,
-        /// Where it came from.
+        /// Its route.
         route: Route,
         /// The request; `request.ip_cm()` has the RDMA-CM's addresses.
         request: Box<SidrReq>,
     },
-    /// The answer to [`resolve`](crate::Cm::resolve), for better or worse; all is over with the id.
+    /// The answer to [`resolve`](crate::Cm::resolve), positive or negative; the id is no longer valid.
     SidrResponse {
         /// The exchange.
         id: CmId,
@@ -84,18 +84,18 @@ pub enum Event {
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disconnect {
-    /// The peer asks for it.
+    /// The peer ends the connection.
     Peer,
-    /// We asked for it and the peer agreed, or asked for it at the same time.
+    /// This side ended the connection, and the peer confirmed that or ended it at the same time.
     Agreed,
-    /// We asked for it, and the peer did not answer.
+    /// This side ended the connection, and the peer did not answer.
     NoAnswer,
-    /// The peer knows nothing of the connection (any more).
+    /// The peer does not know the connection (any more).
     Rejected(RejReason),
 }
 
 impl Event {
-    /// Which connection or exchange it is about.
+    /// The connection or exchange of the event.
     pub fn id(&self) -> CmId {
         match *self {
             Event::ConnectRequest { id, .. }

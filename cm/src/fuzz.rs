@@ -24,7 +24,7 @@ const CONFIG: Config = Config {
     sidr_hold: Duration::from_millis(1),
 };
 
-/// Decisions, read from the input; zeros when it ends.
+/// Decisions, read from the input; zeros after its end.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -44,15 +44,15 @@ struct World<'a> {
     cm: Cm,
     now: Instant,
     ids: Vec<CmId>,
-    /// MADs that went out: peers send them back, or answer them with their ids.
+    /// MADs sent by the manager: peers return them, or answer them with their ids.
     sent: Vec<[u8; MAD_LEN]>,
-    /// A peer that follows the rules; what it says may be changed on its way.
+    /// A peer that follows the rules; its messages may be changed in flight.
     peer: Cm,
     reached: Vec<State>,
 }
 
-/// Feeds any decisions to a manager. Panics where a limit does not hold, where something goes out that is no CM message, or where
-/// something is left when the program has ended everything and the peers are silent. Returns the states that were reached.
+/// Passes arbitrary decisions to a manager. Panics if a limit is exceeded, if a message sent is not a CM message, or if anything is left
+/// after the program has ended everything and the peers are silent. Returns the states that were reached.
 #[doc(hidden)]
 pub fn fuzz_cm(data: &[u8]) -> Vec<State> {
     let mut seed = 1_u32;
@@ -99,14 +99,14 @@ impl World<'_> {
     fn peer_asks(&mut self) {
         let [from, to] = [SocketAddr::new(PEERS[0], 5), SocketAddr::new(LOCAL, 7)];
         let qpn = Qpn::new(2 + self.input.below(6) as u32);
-        // Refused where the number is taken; that is as good as nothing.
+        // An error, because the number is in use, is ignored.
         let _ = match self.input.below(4) {
             0 => self.peer.resolve(&Resolve::ip(from, to).expect("both are IPv4")),
             _ => self.peer.connect(&Connect::ip(from, to, qpn, Psn::new(6)).expect("both are IPv4")),
         };
     }
 
-    /// The peer's program takes everything as it comes, and ends some of it.
+    /// The peer's program accepts everything, and ends some of the connections.
     fn peer_talks(&mut self) {
         while let Some(event) = self.peer.poll_event() {
             let (id, qpn) = (event.id(), Qpn::new(2 + self.input.below(6) as u32));
@@ -134,7 +134,7 @@ impl World<'_> {
         self.ids.get(n).copied()
     }
 
-    /// A message of any kind, with ids that mean something more often than not.
+    /// A message of any kind, mostly with meaningful ids.
     fn mad_of_a_peer(&mut self) {
         let mut mad = [0; MAD_LEN];
         let header = Repr {
@@ -149,7 +149,7 @@ impl World<'_> {
             attribute_modifier: 0,
         };
         header.emit(&mut mad);
-        // A pattern of our own last message is a good beginning for a request; anything may be changed then.
+        // The manager's last message is a good starting point for a request; then anything may be changed.
         if let Some(last) = self.sent.last().filter(|_| self.input.below(2) == 0) {
             mad[HEADER_LEN..].copy_from_slice(&last[HEADER_LEN..]);
         }
@@ -166,12 +166,12 @@ impl World<'_> {
         self.deliver(&mad[..whole]);
     }
 
-    /// One of ours: a peer that talks as we do, or a network without sense.
+    /// A message of the manager itself: from a peer that sends such messages, or returned by a broken network.
     fn mad_that_comes_back(&mut self) {
         let n = self.input.below(self.sent.len());
         let Some(mut mad) = self.sent.get(n).copied() else { return };
         if self.input.below(2) == 0 {
-            // As an answer: the ids the other way round.
+            // As an answer: the ids are swapped.
             let (a, b) = (HEADER_LEN, HEADER_LEN + 4);
             (0..4).for_each(|i| mad.swap(a + i, b + i));
             mad[17] = 0x10 + self.input.below(9) as u8;
@@ -226,12 +226,12 @@ impl World<'_> {
         assert!(done.is_ok() || self.cm.state(id) == before, "a refused command changed something");
     }
 
-    /// Takes what comes out, and checks what must always hold.
+    /// Takes the outgoing messages, and checks the invariants.
     fn look(&mut self) {
         let mut mad = [0; MAD_LEN];
         while let Some(route) = self.cm.poll_transmit(self.now, &mut mad) {
             let (_, message) = Message::parse(&mad).expect("what goes out is a CM message");
-            // The only one without a type is the answer to a LAP.
+            // The only message without a type is the answer to a LAP.
             assert!(!matches!(message, Message::Other { attribute, .. } if attribute != Attribute::CM_APR));
             assert!(route.local == LOCAL && PEERS.contains(&route.remote));
             self.sent.push(mad);
@@ -239,7 +239,7 @@ impl World<'_> {
                 self.peer.handle_mad(self.now, &Route { local: route.remote, remote: route.local, ..route }, &mad);
             }
         }
-        // A program that looks at its events only now and then.
+        // A program that polls its events only now and then.
         if self.input.below(4) != 0 {
             while let Some(event) = self.cm.poll_event() {
                 self.ids.push(event.id());

@@ -1,16 +1,16 @@
-//! The communication manager: makes, refuses and ends connections by messages between QP1s (IBA chapter 12).
+//! The communication manager: establishes, refuses and ends connections by messages between QP1s (IBA chapter 12).
 //!
-//! A [`Cm`] owns the connections of one NIC, each under a [`CmId`]. It is a state machine without IO: MADs and time come in as
-//! arguments, MADs go out when asked for. Nothing here reads a clock, opens a socket or draws randomness that was not handed in.
+//! A [`Cm`] owns the connections of one NIC, each under a [`CmId`]. It is a state machine without IO: MADs and time are passed in, and MADs
+//! are polled. It reads no clock, opens no socket, and uses no randomness except what is passed in.
 //!
-//! - in: [`Cm::handle_mad`] for each MAD that came to QP1, [`Cm::handle_comm_est`] for the first data on a queue pair,
-//!   [`Cm::handle_timeout`] when [`Cm::poll_timeout`] says so;
-//! - out: [`Cm::poll_transmit`] for MADs to send, [`Cm::poll_event`] for what the program must know;
+//! - in: [`Cm::handle_mad`] for each MAD that arrived at QP1, [`Cm::handle_comm_est`] for the first data on a queue pair,
+//!   [`Cm::handle_timeout`] at the time of [`Cm::poll_timeout`];
+//! - out: [`Cm::poll_transmit`] for MADs to send, [`Cm::poll_event`] for the program's events;
 //! - commands: [`Cm::listen`], [`Cm::connect`], [`Cm::accept`], [`Cm::reject`], [`Cm::mra`], [`Cm::establish`],
 //!   [`Cm::disconnect`], [`Cm::resolve`], [`Cm::sidr_reply`], [`Cm::destroy`];
-//! - from whoever protects connections by a second NIC: [`Cm::set_backup`], [`Cm::set_side`], [`Cm::set_ports`].
+//! - from the code that protects connections by a second NIC: [`Cm::set_backup`], [`Cm::set_side`], [`Cm::set_ports`].
 //!
-//! After any of these a driver polls for MADs, events and the timer. `docs/cm.md` has the states and the timers.
+//! After any of these calls a driver polls for MADs, events and the timer. `docs/cm.md` has the states and the timers.
 //!
 //! ```
 //! use softnic_cm::{Accept, Cm, Config, Connect, Event, Listen, PortSpace, Route};

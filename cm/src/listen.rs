@@ -1,4 +1,4 @@
-//! Listeners: which requests are for whom.
+//! Listeners: which requests each of them gets.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -11,20 +11,20 @@ use crate::{Cm, Error, PortSpace};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListenId(pub(crate) u32);
 
-/// Which requests a listener takes.
+/// The requests that a listener accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listen {
     /// The service.
     pub service_id: ServiceId,
-    /// Only requests to this address, by the RDMA-CM's header: `0.0.0.0` stands for every IPv4 address, `::` for every address.
-    /// `None` takes whatever has the service id, with a header or without.
+    /// Only requests to this address, as in the RDMA-CM's header: `0.0.0.0` means every IPv4 address, `::` every address. `None` accepts
+    /// every request with the service id, with a header or without.
     pub address: Option<IpAddr>,
-    /// Requests that may wait for an answer of the program at a time, three quarters of them from one address; more are dropped, and will
-    /// come again.
+    /// Maximum number of requests that wait for the program, three quarters of them from one address. Further requests are dropped, and
+    /// will be sent again.
     pub backlog: usize,
 }
 
-/// What `rdma_listen` takes where the program does not say more.
+/// The default backlog of `rdma_listen`.
 const DEFAULT_BACKLOG: usize = 1024;
 
 impl Listen {
@@ -39,7 +39,7 @@ impl Listen {
         Listen { service_id, address: None, backlog: DEFAULT_BACKLOG }
     }
 
-    /// How well a request fits: the more, the better; `None` not at all.
+    /// How specifically a request matches: a larger number is better; `None` means no match.
     fn fit(&self, service_id: ServiceId, ip: Option<&IpCm>) -> Option<u8> {
         if self.service_id != service_id {
             return None;
@@ -58,26 +58,27 @@ impl Listen {
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) listen: Listen,
-    /// Requests that wait for an answer of the program, and how many of them come from each address.
+    /// Number of requests that wait for the program, in total and from each address.
     pub(crate) waiting: usize,
     sources: BTreeMap<IpAddr, usize>,
 }
 
 impl Listener {
-    /// Whether a request from this address finds no place. A quarter of the backlog is kept from whoever has the rest.
+    /// Whether the backlog has no room for a request from this address. A quarter of the backlog is not available to an address that has
+    /// the rest.
     pub(crate) fn is_full_for(&self, source: IpAddr) -> bool {
         let backlog = self.listen.backlog;
         let share = backlog - backlog / 4;
         self.waiting >= backlog || self.sources.get(&source).is_some_and(|&waiting| waiting >= share)
     }
 
-    /// A request from this address waits.
+    /// Adds a waiting request from this address.
     pub(crate) fn enter(&mut self, source: IpAddr) {
         self.waiting += 1;
         *self.sources.entry(source).or_default() += 1;
     }
 
-    /// A request from this address is answered, or over.
+    /// Removes a waiting request from this address.
     pub(crate) fn leave(&mut self, source: IpAddr) {
         self.waiting -= 1;
         if let Some(waiting) = self.sources.get_mut(&source) {
@@ -90,7 +91,7 @@ impl Listener {
 }
 
 impl Cm {
-    /// Takes requests for a service from now on.
+    /// Starts accepting requests for a service.
     pub fn listen(&mut self, listen: &Listen) -> Result<ListenId, Error> {
         let taken = |l: &&Listener| (l.listen.service_id, l.listen.address) == (listen.service_id, listen.address);
         if self.listeners.values().any(|l| taken(&l)) {
@@ -102,12 +103,12 @@ impl Cm {
         Ok(id)
     }
 
-    /// Takes no more requests. Those that the program has been told of are not touched.
+    /// Stops accepting requests. Requests already reported to the program are not affected.
     pub fn unlisten(&mut self, id: ListenId) -> Result<(), Error> {
         self.listeners.remove(&id).map(|_| ()).ok_or(Error::NoSuchListener)
     }
 
-    /// Who listens to what a request asks for.
+    /// The listener for a request.
     pub(crate) fn find_listener(&self, service_id: ServiceId, ip: Option<&IpCm>) -> Option<ListenId> {
         let fits = self.listeners.iter().filter_map(|(&id, l)| Some((l.listen.fit(service_id, ip)?, id)));
         fits.max_by_key(|&(fit, _)| fit).map(|(_, id)| id)

@@ -1,4 +1,4 @@
-//! What the program says when it connects, accepts or resolves; and where a MAD comes from or goes to.
+//! The parameters of the program's calls to connect, accept or resolve; and the route of a MAD.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -9,31 +9,32 @@ use softnic_wire::{MacAddr, Psn, Qpn};
 
 use crate::Error;
 
-/// The way of a MAD between two QP1s, seen from here: the same for those that come and those that go.
+/// The route of a MAD between two QP1s, as seen locally; equal for received and sent MADs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// Our address.
+    /// The local address.
     pub local: IpAddr,
-    /// The peer's.
+    /// The peer's address.
     pub remote: IpAddr,
-    /// The peer's queue pair that sent it, or that it is for: nearly always QP1.
+    /// The peer's queue pair that sent the MAD, or that it is for: nearly always QP1.
     pub qpn: Qpn,
-    /// Partition.
+    /// The partition key.
     pub pkey: u16,
     /// Traffic class.
     pub traffic_class: u8,
     /// Flow label, 20 bits.
     pub flow_label: u32,
-    /// Hops; 0 takes the usual number.
+    /// Hop limit; 0 selects the usual number.
     pub hop_limit: u8,
-    /// The MAC address that a MAD came from: answers go there, and nobody is asked for the peer's. `None` when nothing came yet.
+    /// The source MAC address of a received MAD: answers are sent there, without a resolution of the peer's address. `None` if no MAD was
+    /// received yet.
     pub mac: Option<MacAddr>,
-    /// Which NIC it comes in or leaves by.
+    /// The NIC at which it arrives or leaves.
     pub side: Side,
 }
 
 impl Route {
-    /// The usual way between two addresses, by the default NIC.
+    /// The usual route between two addresses, by the default NIC.
     pub fn new(local: IpAddr, remote: IpAddr) -> Route {
         Route {
             local,
@@ -68,56 +69,56 @@ impl PortSpace {
     }
 }
 
-/// In what time a CM message shall be answered, as Linux says it: 4.3 s.
+/// The time for an answer to a CM message, as in Linux: 4.3 s.
 const RESPONSE_TIMEOUT: TimeoutCode = TimeoutCode::new(20);
-/// How often a CM message is sent again, as Linux says it.
+/// How often a CM message is sent again, as in Linux.
 const MAX_RETRIES: u8 = 15;
-/// How long a packet may be under way, as Linux assumes on Ethernet: 0.27 s (newer kernels; older ones say 1.1 s).
+/// Maximum time of a packet in flight, as assumed by Linux on Ethernet: 0.27 s (newer kernels; older ones assume 1.1 s).
 const PACKET_LIFE_TIME: TimeoutCode = TimeoutCode::new(16);
 
-/// A connection to ask for.
+/// The parameters of a connection request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connect<'a> {
     /// The service.
     pub service_id: ServiceId,
-    /// The RDMA-CM's addresses, put in front of the private data.
+    /// The RDMA-CM's addresses, which precede the private data.
     pub ip: Option<IpCm>,
-    /// The way to the peer, for CM messages and for the connection.
+    /// The route to the peer, for CM messages and for the connection.
     pub route: Route,
-    /// Our queue pair.
+    /// The local queue pair.
     pub qpn: Qpn,
-    /// The first PSN that we want to receive.
+    /// The first PSN to receive.
     pub starting_psn: Psn,
     /// RC or UC.
     pub transport: TransportService,
-    /// Whether our queue pair uses a shared receive queue.
+    /// Whether the local queue pair uses a shared receive queue.
     pub srq: bool,
-    /// READs and atomics that we can answer at a time.
+    /// Maximum number of READs and atomics that are answered at a time.
     pub responder_resources: u8,
-    /// READs and atomics that we want in flight at a time.
+    /// Maximum number of READs and atomics in flight to the peer.
     pub initiator_depth: u8,
-    /// Whether our receive queue grants end-to-end credits.
+    /// Whether the local receive queue grants end-to-end credits.
     pub flow_control: bool,
-    /// How often the peer shall retry after timeouts (0 to 7).
+    /// The peer's retry count after timeouts (0 to 7).
     pub retry_count: u8,
-    /// How often the peer shall retry after RNR NAKs (0 to 7).
+    /// The peer's retry count after RNR NAKs (0 to 7).
     pub rnr_retry_count: u8,
     /// Payload of a full packet.
     pub path_mtu: PathMtu,
-    /// How long a packet may be under way.
+    /// Maximum time of a packet in flight.
     pub packet_life_time: TimeoutCode,
-    /// Local ACK timeout that the peer's queue pair shall use.
+    /// Local ACK timeout for the peer's queue pair.
     pub ack_timeout: TimeoutCode,
-    /// In what time CM messages are answered, by the peer and by us.
+    /// The time for answers to CM messages, by the peer and locally.
     pub response_timeout: TimeoutCode,
     /// How often a CM message is sent again (0 to 15).
     pub max_cm_retries: u8,
-    /// What the program has to say: 92 bytes, behind the RDMA-CM's header 56.
+    /// The program's private data: up to 92 bytes, or 56 after the RDMA-CM's header.
     pub private_data: &'a [u8],
 }
 
 impl<'a> Connect<'a> {
-    /// An RC connection by IP addresses and ports, with the values that Linux uses where a program says nothing.
+    /// An RC connection by IP addresses and ports, with the defaults of Linux.
     pub fn ip(from: SocketAddr, to: SocketAddr, qpn: Qpn, starting_psn: Psn) -> Result<Connect<'a>, Error> {
         Ok(Connect {
             service_id: PortSpace::Tcp.service_id(to.port()),
@@ -141,7 +142,7 @@ impl<'a> Connect<'a> {
         })
     }
 
-    /// The path as a request carries it.
+    /// The path as encoded in a request.
     pub(crate) fn path(&self) -> Path {
         Path {
             local_lid: 0xffff,
@@ -159,7 +160,7 @@ impl<'a> Connect<'a> {
     }
 }
 
-/// An address as a GID: IPv4 is mapped (IBA annex A17).
+/// An address as a GID: IPv4 addresses are mapped (IBA annex A17).
 pub(crate) fn gid(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -167,29 +168,29 @@ pub(crate) fn gid(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// How a request is accepted.
+/// The parameters for accepting a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accept<'a> {
-    /// Our queue pair.
+    /// The local queue pair.
     pub qpn: Qpn,
-    /// The first PSN that we want to receive.
+    /// The first PSN to receive.
     pub starting_psn: Psn,
-    /// READs and atomics that we can answer at a time.
+    /// Maximum number of READs and atomics that are answered at a time.
     pub responder_resources: u8,
-    /// READs and atomics that we want in flight at a time.
+    /// Maximum number of READs and atomics in flight to the peer.
     pub initiator_depth: u8,
-    /// Whether our receive queue grants end-to-end credits.
+    /// Whether the local receive queue grants end-to-end credits.
     pub flow_control: bool,
-    /// How often the peer shall retry after RNR NAKs (0 to 7).
+    /// The peer's retry count after RNR NAKs (0 to 7).
     pub rnr_retry_count: u8,
-    /// Whether our queue pair uses a shared receive queue.
+    /// Whether the local queue pair uses a shared receive queue.
     pub srq: bool,
-    /// What the program has to say: 196 bytes.
+    /// The program's private data: up to 196 bytes.
     pub private_data: &'a [u8],
 }
 
 impl<'a> Accept<'a> {
-    /// With a queue pair, and the values that Linux uses where a program says nothing.
+    /// With this queue pair, and the defaults of Linux.
     pub fn new(qpn: Qpn, starting_psn: Psn) -> Accept<'a> {
         Accept {
             qpn,
@@ -207,33 +208,33 @@ impl<'a> Accept<'a> {
 /// When an MRA is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MraTime {
-    /// Now, and whenever the message comes again.
+    /// Now, and whenever the message arrives again.
     Now,
-    /// Only when the message comes again, as the RDMA-CM of Linux does: a quick answer costs no MRA.
+    /// Only when the message arrives again, as the RDMA-CM of Linux does: a quick answer then needs no MRA.
     OnDuplicate,
 }
 
-/// A service id to resolve: which datagram queue pair serves it.
+/// A service id to resolve into the datagram queue pair that provides the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resolve<'a> {
     /// The service.
     pub service_id: ServiceId,
-    /// The RDMA-CM's addresses, put in front of the private data.
+    /// The RDMA-CM's addresses, which precede the private data.
     pub ip: Option<IpCm>,
-    /// The way to the peer.
+    /// The route to the peer.
     pub route: Route,
-    /// How long a packet may be under way.
+    /// Maximum time of a packet in flight.
     pub packet_life_time: TimeoutCode,
-    /// In what time the peer shall answer.
+    /// The time for the peer's answer.
     pub response_timeout: TimeoutCode,
     /// How often the request is sent again.
     pub max_cm_retries: u8,
-    /// What the program has to say: 216 bytes, behind the RDMA-CM's header 180.
+    /// The program's private data: up to 216 bytes, or 180 after the RDMA-CM's header.
     pub private_data: &'a [u8],
 }
 
 impl<'a> Resolve<'a> {
-    /// By IP addresses and ports, with the values that Linux uses.
+    /// By IP addresses and ports, with the defaults of Linux.
     pub fn ip(from: SocketAddr, to: SocketAddr) -> Result<Resolve<'a>, Error> {
         Ok(Resolve {
             service_id: PortSpace::Udp.service_id(to.port()),
@@ -250,24 +251,24 @@ impl<'a> Resolve<'a> {
 /// The answer to a service id resolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SidrReply<'a> {
-    /// Whether the queue pair serves, or why not.
+    /// Whether the queue pair provides the service, or why not.
     pub status: SidrStatus,
     /// The datagram queue pair.
     pub qpn: Qpn,
     /// The Q_Key to send with.
     pub qkey: u32,
-    /// What the program has to say: 136 bytes.
+    /// The program's private data: up to 136 bytes.
     pub private_data: &'a [u8],
 }
 
-/// Private data of a message that has room for `N` bytes: zeros behind what the program says.
+/// Private data of a message that has room for `N` bytes: the program's data, padded with zeros.
 pub(crate) fn private<const N: usize>(data: &[u8]) -> Result<[u8; N], Error> {
     let mut out = [0; N];
     out.get_mut(..data.len()).ok_or(Error::TooLong { len: data.len(), room: N })?.copy_from_slice(data);
     Ok(out)
 }
 
-/// The same, with the RDMA-CM's header in front.
+/// As `private`, with the RDMA-CM's header in front.
 pub(crate) fn private_with_ip<const N: usize>(ip: Option<&IpCm>, data: &[u8]) -> Result<[u8; N], Error> {
     let Some(ip) = ip else { return private(data) };
     let mut out = [0; N];

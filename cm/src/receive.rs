@@ -1,4 +1,4 @@
-//! What comes in: each MAD is read, and goes to the handler of its message.
+//! Received MADs: each is parsed and passed to the handler of its message.
 
 mod lap;
 mod refuse;
@@ -15,7 +15,7 @@ use crate::conn::{Conn, rej};
 use crate::{Cm, CmId, Route, State};
 
 impl Cm {
-    /// A MAD came to QP1. Whatever it is, it is answered as the rules ask, or counted and dropped.
+    /// Handles a MAD that arrived at QP1. It is answered as the rules require, or counted and dropped.
     pub fn handle_mad(&mut self, now: Instant, route: &Route, mad: &[u8]) {
         self.counters.received += 1;
         let Ok((header, message)) = Message::parse(mad) else {
@@ -49,7 +49,7 @@ impl Cm {
         }
     }
 
-    /// A request in another version is told which one we speak (IBA 12.6.7, reason 31).
+    /// Answers a request in another version with the supported version (IBA 12.6.7, reason 31).
     fn handle_other_version(&mut self, route: &Route, header: &Repr, message: &Message) {
         self.counters.malformed += 1;
         if let Message::Req(m) = message {
@@ -59,7 +59,8 @@ impl Cm {
         }
     }
 
-    /// The connection that a message names by our id, if it comes from an address of its peer's. Else it is counted.
+    /// The connection that a message names by the local id, if the message comes from an address of its peer; otherwise the message is
+    /// counted.
     fn known(&mut self, route: &Route, id: CmId) -> Option<&mut Conn> {
         let Some(conn) = self.conns.get_mut(&id) else {
             self.counters.unexpected += 1;
@@ -73,7 +74,7 @@ impl Cm {
         Some(conn)
     }
 
-    /// A queue pair that the peer uses anew belongs to a connection of ours: that one is gone at the peer (IBA 12.9.8.3.1).
+    /// The peer uses a queue pair again that belongs to a local connection: that connection is gone at the peer (IBA 12.9.8.3.1).
     fn end_stale(&mut self, id: CmId) {
         if self.conns.get(&id).is_some_and(|c| c.state == State::Established) {
             self.release(id, [0; 220]);

@@ -1,4 +1,4 @@
-//! Service id resolution: from a service to the datagram queue pair that serves it (IBA 12.11).
+//! Service id resolution: from a service to the datagram queue pair that provides it (IBA 12.11).
 
 use softnic_wire::mad::cm::{Message, SidrRep, SidrReq, SidrStatus};
 use softnic_wire::{Instant, Qpn};
@@ -8,7 +8,7 @@ use crate::params::{private, private_with_ip};
 use crate::{Cm, CmId, Error, Event, ListenId, Resolve, Route, SidrReply, State};
 
 impl Cm {
-    /// Asks which queue pair serves. [`Event::SidrResponse`] or [`Event::Unreachable`] follows.
+    /// Asks which queue pair provides a service. [`Event::SidrResponse`] or [`Event::Unreachable`] follows.
     pub fn resolve(&mut self, r: &Resolve<'_>) -> Result<CmId, Error> {
         let private_data = private_with_ip(r.ip.as_ref(), r.private_data)?;
         let mut conn = Conn::new(State::SidrSent, true, &r.route, 0);
@@ -20,7 +20,7 @@ impl Cm {
         Ok(id)
     }
 
-    /// Answers a service id resolution; all is over with the id.
+    /// Answers a service id resolution; the id is no longer valid afterwards.
     pub fn sidr_reply(&mut self, now: Instant, id: CmId, reply: &SidrReply<'_>) -> Result<(), Error> {
         let private_data = private(reply.private_data)?;
         let conn = self.in_state(id, &[State::SidrReceived])?;
@@ -45,7 +45,7 @@ impl Cm {
 
     pub(crate) fn refuse_sidr(&mut self, now: Instant, id: CmId) {
         let no = SidrReply { status: SidrStatus::REJECT, qpn: Qpn::QP0, qkey: 0, private_data: &[] };
-        // It is in the right state, and there is nothing that could be too long.
+        // The state is right and no data can be too long, so this succeeds.
         let _ = self.sidr_reply(now, id, &no);
     }
 
@@ -60,7 +60,7 @@ impl Cm {
         };
         let entry = &self.listeners[&listener];
         if self.events_are_many() || entry.is_full_for(route.remote) {
-            self.counters.dropped += 1; // it will come again
+            self.counters.dropped += 1; // the peer sends it again
             return;
         }
         let mut conn = Conn::new(State::SidrReceived, false, route, tid);
@@ -102,7 +102,7 @@ impl Cm {
         self.remove(id);
     }
 
-    /// A request waits for an answer of who listens.
+    /// Adds a request to the backlog of its listener.
     pub(crate) fn enter_backlog(&mut self, id: CmId, listener: ListenId) {
         if let (Some(conn), Some(entry)) = (self.conns.get_mut(&id), self.listeners.get_mut(&listener)) {
             conn.listener = Some(listener);

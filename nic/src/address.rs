@@ -1,4 +1,4 @@
-//! Addresses: the address of a peer as a program gives it, and the path that follows from it (IBA 11.2.2, annex A17).
+//! Peer addresses as a program gives them, and the paths that result from them (IBA 11.2.2, annex A17).
 
 use std::net::IpAddr;
 
@@ -12,32 +12,32 @@ use crate::port::Port;
 pub struct AddressAttr {
     /// The peer's GID, as an IP address.
     pub dgid: IpAddr,
-    /// Our port, from 1.
+    /// The local port, from 1.
     pub port: usize,
-    /// Our GID, by its index in the port's table.
+    /// The local GID, by its index in the port's table.
     pub sgid_index: usize,
-    /// The next hop's MAC address; a multicast group and the port itself have theirs from their address.
+    /// The next hop's MAC address. Not used for multicast groups and for the port itself, whose MAC addresses follow from the IP address.
     pub dst_mac: MacAddr,
-    /// VLAN tags from outside in.
+    /// VLAN tags, outermost first.
     pub tags: [Option<VlanTag>; MAX_TAGS],
-    /// DSCP in the upper six bits; the lower two, ECN, are ours.
+    /// DSCP in the upper six bits. The lower two bits, ECN, are set by the NIC.
     pub traffic_class: u8,
-    /// Hops; 0 takes the usual 64.
+    /// Hop limit; 0 selects the usual 64.
     pub hop_limit: u8,
-    /// Flow label, 20 bits: it also gives the UDP source port, by which switches spread flows. With 0 the port comes from
+    /// Flow label, 20 bits. It also determines the UDP source port, by which switches spread flows. With 0 the port is derived from
     /// `entropy`.
     pub flow_label: u32,
-    /// Something that differs from flow to flow, as queue pair numbers do.
+    /// A value that differs between flows, as queue pair numbers do.
     pub entropy: u32,
 }
 
-/// Why there is no such path.
+/// Why an address was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// The port's table has no such index.
+    /// The port's table has no entry with this index.
     #[error("the port has no GID with this index")]
     NoSuchGid,
-    /// IPv4 here, IPv6 there.
+    /// One GID is IPv4, the other IPv6.
     #[error("the two GIDs are of different IP versions")]
     Versions,
     /// There is no such protection domain.
@@ -46,17 +46,17 @@ pub enum AddressError {
     /// There is no such address handle.
     #[error("no such address handle")]
     NoSuchAh,
-    /// As many address handles as there are names for.
+    /// All names for address handles are in use.
     #[error("no address handle is left")]
     TooMany,
 }
 
 const DEFAULT_HOPS: u8 = 64;
-/// ECN-capable transport, as hardware marks what it sends.
+/// ECN-capable transport: hardware marks its packets with this value.
 const ECT0: u8 = 0b10;
 
 impl AddressAttr {
-    /// The usual path to a peer: from port 1, 64 hops, nothing special.
+    /// The usual path to a peer: from port 1, with 64 hops and no tags.
     pub fn new(dgid: IpAddr, dst_mac: MacAddr, sgid_index: usize, entropy: u32) -> AddressAttr {
         AddressAttr {
             dgid,
@@ -71,7 +71,7 @@ impl AddressAttr {
         }
     }
 
-    /// The path from `port`.
+    /// The path from `port` to the peer.
     pub fn path(&self, port: &Port) -> Result<Path, AddressError> {
         let src = *port.addresses.get(self.sgid_index).ok_or(AddressError::NoSuchGid)?;
         let label = self.flow_label & 0x000f_ffff;
@@ -96,7 +96,7 @@ impl AddressAttr {
     }
 }
 
-/// The UDP source port of a flow: a dynamic port, made of all twenty bits of a flow label (annex A17.9.1).
+/// The UDP source port of a flow: a dynamic port, computed from all twenty bits of a flow label (annex A17.9.1).
 fn source_port(flow: u32) -> u16 {
     0xc000 | ((flow ^ flow >> 14) & 0x3fff) as u16
 }
@@ -135,7 +135,7 @@ mod tests {
         let peer = MacAddr([2, 0, 0, 0, 0, 2]);
         let attr = AddressAttr::new("fd33::2".parse().unwrap(), peer, 1, 0);
         let port_of = |flow_label| with(attr, |a| a.flow_label = flow_label).src_port;
-        // As Linux computes it: the low fourteen bits, with the high six folded in, above 0xc000.
+        // As Linux computes it: the low fourteen bits, XORed with the high six, above 0xc000.
         assert_eq!((port_of(0x00001), port_of(0xfc001), port_of(0x12345)), (0xc001, 0xc03e, 0xe341));
         for bit in 0..20 {
             assert_ne!(port_of(0x55555), port_of(0x55555 ^ 1 << bit), "bit {bit}");

@@ -1,4 +1,4 @@
-//! Address handles, by names that are not used again soon.
+//! Address handles. Their names are not reused soon.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -7,29 +7,29 @@ use softnic_transports::AhId;
 use softnic_transports::memory::PdId;
 use softnic_wire::Template;
 
-/// An address handle: the headers of datagrams to somewhere.
+/// An address handle: the header template of datagrams to one destination.
 pub(crate) struct AddressHandle {
     pub(crate) pd: PdId,
     pub(crate) template: Template,
-    /// Who is there.
+    /// The destination.
     pub(crate) to: IpAddr,
-    /// The port of the [`Node`](softnic_wire::Node) by which they leave.
+    /// The port of the [`Node`](softnic_wire::Node) by which the datagrams leave.
     pub(crate) port: usize,
-    /// They go to a group, of which this NIC's own queue pairs may be members.
+    /// The destination is a group, of which queue pairs of this NIC may be members.
     pub(crate) multicast: bool,
 }
 
-/// All address handles. A name is not used again soon, so that a datagram that waits for a destroyed one goes nowhere else.
+/// All address handles. A name is not reused soon, so that a datagram that waits for a destroyed handle is not sent to another destination.
 #[derive(Default)]
 pub(crate) struct AddressHandles {
-    /// Each place with how often its handle was destroyed.
+    /// Each slot, with the number of times that its handle was destroyed.
     places: Vec<(u32, Option<AddressHandle>)>,
-    /// Places without a handle, the one that has been free longest first.
+    /// Slots without a handle; the one that has been free longest comes first.
     free: VecDeque<u32>,
 }
 
 impl AddressHandles {
-    /// The bits of a name that are its place; the others count.
+    /// The bits of a name that are its slot; the other bits are the generation.
     const PLACE_BITS: u32 = 20;
 
     pub(crate) fn insert(&mut self, handle: AddressHandle) -> Option<AhId> {
@@ -46,7 +46,7 @@ impl AddressHandles {
         Some(AhId(*count << Self::PLACE_BITS | place as u32))
     }
 
-    /// The place of a handle that exists.
+    /// The slot of a handle, if the handle exists.
     #[inline]
     fn place(&self, AhId(id): AhId) -> Option<usize> {
         let place = id as usize & ((1 << Self::PLACE_BITS) - 1);
@@ -67,7 +67,7 @@ impl AddressHandles {
         slot.take()
     }
 
-    /// All that there are.
+    /// All address handles.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut AddressHandle> {
         self.places.iter_mut().filter_map(|(_, handle)| handle.as_mut())
     }

@@ -6,39 +6,38 @@ use softnic_wire::{Path, PathMtu, Psn, Qpn};
 
 use crate::nic::Nic;
 
-/// The settings that take a queue pair of any kind from RESET to RTS; each kind takes those that it has.
+/// The settings that take a queue pair of any kind from RESET to RTS. Each kind uses those that apply to it.
 ///
-/// The defaults work where both sides have them. A connected queue pair needs `path` and `dest_qp` besides, one for datagrams
-/// `qkey`.
+/// The defaults work if both sides have them. A connected queue pair also needs `path` and `dest_qp`, a datagram queue pair `qkey`.
 #[derive(Debug, Clone, Copy)]
 pub struct Connection {
-    /// Our port, from 1.
+    /// The local port, from 1.
     pub port: u8,
     /// The path to the peer.
     pub path: Option<Path>,
-    /// The peer's queue pair.
+    /// The peer's queue pair number.
     pub dest_qp: Qpn,
-    /// Bytes of payload a packet carries at most.
+    /// The maximum payload of a packet.
     pub mtu: PathMtu,
     /// The first PSN to send.
     pub sq_psn: Psn,
     /// The first PSN that the peer sends.
     pub rq_psn: Psn,
-    /// Access rights of the peer.
+    /// Access rights granted to the peer.
     pub access: Access,
-    /// The key that datagrams to here must carry; connected queue pairs have none.
+    /// The key that datagrams to this queue pair must carry; connected queue pairs have none.
     pub qkey: Option<u32>,
     /// Local ACK timeout: a 5-bit code, 0 for none.
     pub timeout: u8,
     /// Retries after timeouts and sequence NAKs.
     pub retry_cnt: u8,
-    /// Retries after RNR NAKs; 7 is for ever.
+    /// Retries after RNR NAKs; 7 is unlimited.
     pub rnr_retry: u8,
-    /// The time that a peer waits that found no receive: a 5-bit code.
+    /// The time that a peer waits after it found no receive here: a 5-bit code.
     pub min_rnr_timer: u8,
-    /// READs and atomics to the peer that may be outstanding.
+    /// Maximum number of outstanding READs and atomics to the peer.
     pub max_rd_atomic: u8,
-    /// READs and atomics of the peer that may be outstanding.
+    /// Maximum number of outstanding READs and atomics from the peer.
     pub max_dest_rd_atomic: u8,
 }
 
@@ -100,7 +99,7 @@ impl Connection {
 }
 
 impl Nic {
-    /// Takes a queue pair from RESET to RTS. A queue pair that is refused a state change stays in the state before it.
+    /// Takes a queue pair from RESET to RTS. If a state change is refused, the queue pair stays in the state before it.
     pub fn connect(&mut self, qpn: Qpn, connection: &Connection) -> Result<(), ModifyError> {
         let (init, _) = self.query_qp(qpn).ok_or(ModifyError::NoSuchQp)?;
         connection.attributes(init.kind()).iter().try_for_each(|attr| self.modify_qp(qpn, attr))

@@ -1,4 +1,4 @@
-//! Completion queues, and the events that tell of completions.
+//! Completion queues, and their events.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -13,60 +13,61 @@ pub enum CqError {
     /// There is no such queue.
     #[error("no such completion queue")]
     NoSuchCq,
-    /// A completion found no room and is lost: the queue is of no more use.
+    /// A completion found no room and is lost: the queue cannot be used any more.
     #[error("the completion queue overflowed")]
     Overflow,
     /// Queue pairs still use it.
     #[error("queue pairs still use the completion queue")]
     Busy,
-    /// It holds more completions than it shall have room for.
+    /// The queue holds more completions than its new size.
     #[error("the completion queue holds more completions than that")]
     TooSmall,
-    /// Its completions go to a sink: none is ever in it.
+    /// The completions go to a sink, so the queue is always empty.
     #[error("the completion queue is a sink, which has nothing to poll or to arm")]
     IsSink,
 }
 
-/// Which completion raises an event (IBA 11.4.2.2).
+/// The completion that raises an event (IBA 11.4.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Notify {
-    /// The next one whose sender asked for an event, or that failed.
+    /// The next solicited or failed completion.
     Solicited,
-    /// The next one.
+    /// The next completion.
     Next,
 }
 
-/// A completion queue as a value: it gets each completion when it happens, in the thread that runs the NIC. It never overflows.
+/// A completion queue that delivers to an object: the object gets each completion when it occurs, in the thread that runs the NIC. It never
+/// overflows.
 pub trait Sink: Send {
-    /// A work request ended. Of a WRITE with immediate, which takes no receive here, `wr_id` is 0.
+    /// A work request completed. For a WRITE with immediate, which takes no receive here, `wr_id` is 0.
     fn on_completion(&mut self, completion: &Completion);
 
-    /// Whether a WRITE of one packet with immediate data may be placed, on an unreliable connection: else it is dropped, as if it had been
-    /// lost. One that is placed completes next.
+    /// Whether a WRITE of one packet with immediate data may be placed, on an unreliable connection. Otherwise the packet is dropped, as if
+    /// it had been lost. A WRITE that is placed completes next.
     fn admits(&mut self, arrival: &Arrival) -> bool {
         let _ = arrival;
         true
     }
 
-    /// A WRITE of one packet with immediate data was placed, on an unreliable connection: it is complete.
+    /// A WRITE of one packet with immediate data was placed, on an unreliable connection, and is complete.
     fn on_arrival(&mut self, arrival: &Arrival) {
         self.on_completion(&arrival.completion());
     }
 
-    /// The value itself, for the owner of the NIC.
+    /// This object, for a downcast by the owner of the NIC.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
-/// A completion queue of fixed size, or one without a limit, or a sink.
+/// A completion queue of fixed size, or without a limit, or a sink.
 pub(crate) struct Cq {
     ring: VecDeque<Completion>,
     capacity: usize,
     overflowed: bool,
-    /// Then there is room for none: so a completion is looked at here only where it would find no room.
+    /// With a sink the capacity is 0. So the sink is looked at only when a completion finds no room.
     sink: Option<Box<dyn Sink>>,
     /// The arm: which completion raises the next event.
     armed: Option<Notify>,
-    /// Queue pairs that complete here, counted once for sends and once for receives.
+    /// Number of queue pairs that complete here, counted once for sends and once for receives.
     pub(crate) users: u32,
 }
 
@@ -75,7 +76,7 @@ impl Cq {
         Cq { ring: VecDeque::with_capacity(capacity), capacity, overflowed: false, sink: None, armed: None, users: 0 }
     }
 
-    /// One that is as long as it has to be.
+    /// A queue without a limit.
     pub(crate) fn unbounded() -> Cq {
         Cq { capacity: usize::MAX, ..Cq::new(0) }
     }
@@ -84,7 +85,7 @@ impl Cq {
         Cq { sink: Some(sink), ..Cq::new(0) }
     }
 
-    /// The sink, where it is one.
+    /// The sink, if the queue is one.
     pub(crate) fn sink_mut(&mut self) -> Option<&mut dyn Sink> {
         match &mut self.sink {
             Some(sink) => Some(&mut **sink),
@@ -96,7 +97,7 @@ impl Cq {
         self.sink.is_some()
     }
 
-    /// How many completions lie in it.
+    /// Number of completions in the queue.
     pub(crate) fn len(&self) -> usize {
         self.ring.len()
     }
@@ -106,7 +107,7 @@ impl Cq {
         self.overflowed
     }
 
-    /// Takes a completion; whether it is the one that an event was asked for.
+    /// Adds a completion; returns whether it raises the event that was armed.
     pub(crate) fn push(&mut self, c: Completion) -> Result<bool, CqOverflow> {
         if self.ring.len() >= self.capacity {
             if let Some(sink) = &mut self.sink {
@@ -134,7 +135,7 @@ impl Cq {
         Ok(event)
     }
 
-    /// The oldest completion. What came before an overflow is still handed out.
+    /// Removes the oldest completion. Completions from before an overflow are still returned.
     pub(crate) fn poll(&mut self) -> Result<Option<Completion>, CqError> {
         match self.ring.pop_front() {
             Some(c) => Ok(Some(c)),
@@ -144,7 +145,7 @@ impl Cq {
         }
     }
 
-    /// Asks for one event. An arm for the next completion stays when one for a solicited completion follows.
+    /// Arms for one event. An arm for the next completion is not narrowed by a later one for a solicited completion.
     pub(crate) fn arm(&mut self, what: Notify) -> Result<(), CqError> {
         if self.is_sink() {
             return Err(CqError::IsSink);
@@ -153,12 +154,12 @@ impl Cq {
         Ok(())
     }
 
-    /// Takes out what one queue pair completed.
+    /// Removes the completions of one queue pair.
     pub(crate) fn forget(&mut self, qpn: Qpn) {
         self.ring.retain(|c| c.qpn != qpn);
     }
 
-    /// Changes the room; completions stay.
+    /// Changes the capacity; completions stay.
     pub(crate) fn resize(&mut self, capacity: usize) -> Result<(), CqError> {
         if self.is_sink() {
             return Err(CqError::IsSink);

@@ -6,28 +6,28 @@ use softnic_wire::Instant;
 
 use crate::Nic;
 
-/// Software that sits on a [`Nic`] and is driven with it, by whatever drives the NIC.
+/// Software on top of a [`Nic`], run by the driver of the NIC.
 ///
-/// A layer takes completions from sinks ([`Nic::sink_mut`]) or by polling, and posts what follows from them: that leaves in the same
-/// round. Its queue pairs, memory and completion queues are ordinary ones of the NIC.
+/// A layer takes completions from sinks ([`Nic::sink_mut`]) or by polling, and posts further work, which leaves in the same round. Its
+/// queue pairs, memory and completion queues are ordinary objects of the NIC.
 pub trait Layer: Send {
-    /// Does what there is to do: after frames came in, after the time of [`Layer::poll_timeout`] has come, and after all that was to be
-    /// sent has left. May be called when nothing has changed.
+    /// Does the pending work. Called after frames arrived, after the time of [`Layer::poll_timeout`] has passed, and after all pending
+    /// frames have left. May be called when nothing has changed.
     fn progress(&mut self, now: Instant, nic: &mut Nic);
 
-    /// When [`Layer::progress`] wants to be called although nothing happens.
+    /// When to call [`Layer::progress`] without an event.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// The value itself, for the owner of the NIC.
+    /// This object, for a downcast by the owner of the NIC.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
-/// A layer in its NIC.
+/// A layer installed in its NIC.
 pub(crate) struct Installed {
     layer: Box<dyn Layer>,
-    /// Something happened to the NIC that no counter shows.
+    /// A change of the NIC that no counter shows.
     pub(crate) due: bool,
-    /// The NIC's counters when the layer was called last.
+    /// The NIC's counters at the last call of the layer.
     received: u64,
     sent: u64,
 }
@@ -39,12 +39,12 @@ impl Installed {
 }
 
 impl Nic {
-    /// Puts a layer on the NIC, or takes it off.
+    /// Installs a layer on the NIC, or removes it.
     pub fn set_layer(&mut self, layer: Option<Box<dyn Layer>>) {
         self.layer = layer.map(|layer| Box::new(Installed { layer, due: true, received: 0, sent: 0 }));
     }
 
-    /// Lets the NIC's owner talk to the layer, if there is one; the NIC has none for as long. Ask the NIC for frames after this.
+    /// Lets the NIC's owner call the layer, if there is one. During the call the NIC has no layer. Ask the NIC for frames afterwards.
     pub fn with_layer<R>(&mut self, talk: impl FnOnce(&mut dyn Layer, &mut Nic) -> R) -> Option<R> {
         let mut installed = self.layer.take()?;
         let result = talk(&mut *installed.layer, self);
@@ -53,7 +53,7 @@ impl Nic {
         Some(result)
     }
 
-    /// The layer has its turn before frames leave, once for all that came in.
+    /// Runs the layer before frames leave, once for all frames that arrived.
     #[cold]
     pub(crate) fn progress_layer_if_due(&mut self, now: Instant) {
         let received = self.counters().rcvd_pkts;
@@ -62,8 +62,8 @@ impl Nic {
         }
     }
 
-    /// All that was to be sent has left, and sends may have completed with it: the layer has its turn. Whether anything was sent since its
-    /// last one.
+    /// Runs the layer after all pending frames have left, because sends may have completed with them. Returns whether any frame was sent
+    /// since the layer's last run.
     #[cold]
     pub(crate) fn progress_layer_if_sent(&mut self, now: Instant) -> bool {
         let sent = self.counters().sent_pkts;
@@ -74,8 +74,8 @@ impl Nic {
         due
     }
 
-    /// Time has passed. A layer whose time has come has its turn at once: whether anybody asks for frames, while the link is busy, is not
-    /// known, and its time would stay in the past.
+    /// Handles a timeout. A layer whose timer is due runs at once: while the link is busy, it is not known when the driver next asks for
+    /// frames, and until then the timeout would stay in the past.
     #[cold]
     pub(crate) fn handle_layer_timeout(&mut self, now: Instant) {
         let Some(installed) = &mut self.layer else { return };
@@ -86,7 +86,7 @@ impl Nic {
     }
 
     fn progress_layer(&mut self, now: Instant) {
-        // Taken out for the time of the call, so that it may use the whole NIC.
+        // Taken out during the call, so that the layer may use the whole NIC.
         let Some(mut installed) = self.layer.take() else { return };
         let counters = self.counters();
         (installed.due, installed.received, installed.sent) = (false, counters.rcvd_pkts, counters.sent_pkts);

@@ -1,7 +1,7 @@
 //! The NIC core: everything between verbs and frames, free of IO and clocks.
 //!
-//! A [`Nic`] is a [`Node`](softnic_wire::Node): a driver hands it frames and time, asks it for frames, and calls it when its timer is due. The
-//! runtime, the simulator and the replayer drive the same code.
+//! A [`Nic`] is a [`Node`](softnic_wire::Node): a driver passes it frames and time, polls it for frames, and calls it when its timer is
+//! due. The runtime, the simulator and the replayer drive the same code.
 
 mod address;
 mod address_handles;

@@ -1,10 +1,10 @@
-//! Memory that can be registered: the one place of this crate that touches bytes a program may write at the same time.
+//! Memory that can be registered. This is the only place in this crate that accesses bytes which a program may write at the same time.
 //!
-//! A NIC reads and writes registered memory while the program does the same, from any thread: that is what RDMA is. So no reference to
-//! these bytes ever exists, only raw pointers, and bytes that several write at a time are whoever's they end up to be. The language
-//! calls such plain copies a data race; there is no other copy of many bytes at this speed, every user of shared memory or of
-//! hardware DMA relies on the same, and what programs agree on (the order of bytes, the last word of a message, eight bytes of an
-//! atomic) is kept: see `placing`.
+//! A NIC reads and writes registered memory while the program does the same, from any thread: that is the nature of RDMA. So no reference
+//! to these bytes ever exists, only raw pointers, and the result of concurrent writes to a byte is unspecified. The language calls such
+//! plain copies a data race. No other copy of many bytes is as fast, and every user of shared memory or of hardware DMA relies on such
+//! copies. The guarantees that programs rely on (the order of bytes, the last word of a message, the eight bytes of an atomic) are kept:
+//! see `placing`.
 #![allow(unsafe_code)]
 
 mod placing;
@@ -16,57 +16,56 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use softnic_transports::memory::{AtomicOp, Runs};
 use softnic_wire::icrc::Icrc;
 
-/// Memory of a program, at an address that the NIC knows it by.
+/// Memory of a program, with the address by which the NIC knows it.
 ///
-/// The address is assigned, not where the bytes really lie, so that a simulation is the same in every run.
+/// The address is assigned rather than the real location of the bytes, so that a simulation is the same in every run.
 pub struct Buffer {
     addr: u64,
     len: usize,
     start: *mut u8,
-    /// How many words this value owns: none of memory that is the program's. Words, so that atomics find them aligned.
+    /// Number of words that this value owns; 0 for memory of the program. Words rather than bytes, so that they are aligned for atomics.
     words: usize,
 }
 
-// SAFETY: all access to the bytes is by raw copies and atomics, from whatever thread; see the head of this file.
+// SAFETY: all access to the bytes is by raw copies and atomics, from any thread; see the head of this file.
 unsafe impl Send for Buffer {}
-// SAFETY: the same.
+// SAFETY: as for `Send` above.
 unsafe impl Sync for Buffer {}
 
 impl Drop for Buffer {
     fn drop(&mut self) {
         if self.words > 0 {
             let words = std::ptr::slice_from_raw_parts_mut(self.start.cast::<UnsafeCell<u64>>(), self.words);
-            // SAFETY: `owned` took it out of such a box, and nobody has it any more.
+            // SAFETY: `owned` took the pointer out of such a box, and no other code frees it.
             drop(unsafe { Box::from_raw(words) });
         }
     }
 }
 
 impl Buffer {
-    /// `len` zero bytes at `addr`, which should be a multiple of 8 where atomics are meant to work.
+    /// Creates `len` zero bytes at `addr`, which should be a multiple of 8 if atomics are to work.
     pub fn new(addr: u64, len: usize) -> Arc<Buffer> {
         let mut buffer = Buffer::owned(len);
         buffer.addr = addr;
         Arc::new(buffer)
     }
 
-    /// `len` zero bytes at the address where they really lie: for NICs on real wires, whose peers' programs take it for one.
+    /// Creates `len` zero bytes whose address is their real location: for NICs on real wires, where peers expect such addresses.
     pub fn in_place(len: usize) -> Arc<Buffer> {
         Arc::new(Buffer::owned(len))
     }
 
-    /// `len` bytes of the program's own memory, which work requests know as `addr`: where they lie, or any other address (0 for a
-    /// zero-based region). Any alignment will do; atomics look at that of the memory itself.
+    /// Wraps `len` bytes of the program's own memory, which work requests address from `addr` on: the real location, or any other address
+    /// (0 for a zero-based region). Any alignment is permitted; atomics check the alignment of the memory itself.
     ///
     /// # Safety
-    /// The `len` bytes at `ptr` can be read, and if the buffer is registered with a right to write also written, as long as the
-    /// buffer or a region of it exists; and no Rust reference to any of them is used meanwhile for anything that such writes, at any time,
-    /// would make wrong.
+    /// The `len` bytes at `ptr` can be read, and if the buffer is registered with a right to write also written, as long as the buffer or a
+    /// region of it exists. Meanwhile no Rust reference to any of them is used in a way that such writes, at any time, would make unsound.
     pub unsafe fn foreign(ptr: *mut u8, len: usize, addr: u64) -> Arc<Buffer> {
         Arc::new(Buffer { addr, len, start: ptr, words: 0 })
     }
 
-    /// Zero bytes of its own, where they lie.
+    /// Allocates zero bytes, addressed by their real location.
     fn owned(len: usize) -> Buffer {
         let words: Box<[UnsafeCell<u64>]> = vec![0u64; len.div_ceil(8)].into_iter().map(UnsafeCell::new).collect();
         let count = words.len();
@@ -74,19 +73,20 @@ impl Buffer {
         Buffer { addr: start.addr() as u64, len, start, words: count }
     }
 
-    /// The byte at `offset`, and after it everything that was placed before it: for programs that poll the last byte of a message.
+    /// The byte at `offset`. After this load, everything that was placed before the byte is visible: for programs that poll the last byte
+    /// of a message.
     ///
     /// # Panics
-    /// When it is outside the buffer.
+    /// When the offset is outside the buffer.
     pub fn load_byte(&self, offset: usize) -> u8 {
         // SAFETY: the byte is inside the buffer (`raw` checks it), and valid for the call.
         unsafe { AtomicU8::from_ptr(self.raw(offset, 1)) }.load(Ordering::Acquire)
     }
 
-    /// `len` bytes from `offset` as raw memory.
+    /// A raw pointer to `len` bytes from `offset`.
     ///
     /// # Panics
-    /// When they are not all inside the buffer: callers outside this module own it, those inside have checked.
+    /// When they are not all inside the buffer. Callers outside this module own the buffer; callers inside have checked the range.
     #[inline]
     fn raw(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(offset <= self.len && len <= self.len - offset, "a range outside the buffer");
@@ -98,12 +98,12 @@ impl Buffer {
         self.addr
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no byte.
+    /// Whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -111,25 +111,26 @@ impl Buffer {
     /// Copies bytes in at `offset`.
     ///
     /// # Panics
-    /// When they do not fit: a mistake of the program that owns the buffer.
+    /// When they do not fit, which is an error of the program that owns the buffer.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) {
         let to = self.raw(offset, bytes.len());
-        // SAFETY: `to` is valid for `bytes.len()` bytes of this buffer, which `bytes` cannot overlap: no reference to its own bytes is
-        // ever handed out, and none to the program's is used (`foreign`). Others may write to them now; see the head of this file.
+        // SAFETY: `to` is valid for `bytes.len()` bytes of this buffer. `bytes` cannot overlap them: no reference to the buffer's own bytes
+        // is ever handed out, and none to the program's is used (`foreign`). Other threads may write to them now; see the head of this
+        // file.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
     /// Copies bytes out from `offset`.
     ///
     /// # Panics
-    /// When they are not all there.
+    /// When they are not all inside the buffer.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) {
         let from = self.raw(offset, out.len());
         // SAFETY: as in `write_at`.
         unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) }
     }
 
-    /// [`Buffer::read_at`] that continues a CRC by `head` and the bytes that were copied.
+    /// As [`Buffer::read_at`], and continues a CRC over `head` and the bytes that were copied.
     #[inline]
     pub(crate) fn read_summed(&self, offset: usize, crc: Icrc, head: &[u8], out: &mut [u8]) -> Icrc {
         let from = self.raw(offset, out.len());
@@ -137,8 +138,8 @@ impl Buffer {
         Icrc::from_value(unsafe { softnic_crc::copy(crc.value(), head, from, out) })
     }
 
-    /// [`Buffer::write_at`] for what comes from the wire: in ascending order, aligned words whole, the last one last, for programs poll
-    /// for it.
+    /// As [`Buffer::write_at`], for bytes from the wire: stores in ascending order, aligned words whole, and the last word last, because
+    /// programs poll for it.
     #[inline]
     pub(crate) fn place(&self, offset: usize, bytes: &[u8]) {
         let to = self.raw(offset, bytes.len());
@@ -146,7 +147,7 @@ impl Buffer {
         unsafe { placing::place(to, bytes) }
     }
 
-    /// Copies out runs of bytes, the first at `offset`, one behind the other.
+    /// Copies out runs of bytes, the first from `offset`, into consecutive parts of `out`.
     pub(crate) fn read_runs(&self, offset: usize, runs: Runs, out: &mut [u8]) {
         let from = self.raw(offset, runs.span() as usize);
         let (run, step) = (runs.run as usize, runs.step as usize);
@@ -156,7 +157,7 @@ impl Buffer {
         }
     }
 
-    /// Places bytes in runs, the first at `offset`. Runs are short, and nobody polls for one: any order will do.
+    /// Places bytes in runs, the first at `offset`. Runs are short, and no program polls for one, so the order does not matter.
     pub(crate) fn place_runs(&self, offset: usize, runs: Runs, bytes: &[u8]) {
         let to = self.raw(offset, runs.span() as usize);
         let (run, step) = (runs.run as usize, runs.step as usize);
@@ -166,14 +167,14 @@ impl Buffer {
         }
     }
 
-    /// Changes the eight bytes at `offset` in one step; `None` where they are not aligned.
+    /// Changes the eight bytes at `offset` atomically; returns `None` if they are not aligned.
     pub(crate) fn atomic(&self, offset: usize, op: AtomicOp) -> Option<u64> {
         let word = self.raw(offset, 8).cast::<u64>();
         if !word.is_aligned() {
             return None;
         }
-        // SAFETY: the eight bytes are inside the buffer (`raw` checks it), aligned, and valid for the call; everybody who
-        // shares them with the NIC does so by atomics.
+        // SAFETY: the eight bytes are inside the buffer (`raw` checks it), aligned, and valid for the call; all code that shares them with
+        // the NIC uses atomics.
         let word = unsafe { AtomicU64::from_ptr(word) };
         Some(match op {
             AtomicOp::FetchAdd { add } => word.fetch_add(add, Ordering::SeqCst),
@@ -184,13 +185,13 @@ impl Buffer {
     }
 }
 
-/// Copies a run: of the lengths that are likely, without a call.
+/// Copies a run; runs of the likely lengths without a function call.
 ///
 /// # Safety
-/// Both are valid for `len` bytes, and do not overlap.
+/// Both pointers are valid for `len` bytes, and the ranges do not overlap.
 #[inline(always)]
 unsafe fn copy_run(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: as our caller promises; a copy of constant length is one load and one store.
+    // SAFETY: guaranteed by the caller; a copy of constant length is one load and one store.
     unsafe {
         match len {
             2 => std::ptr::copy_nonoverlapping(from, to, 2),
@@ -212,7 +213,7 @@ mod tests {
         let mut words = [0u64; 4];
         let start = words.as_mut_ptr().cast::<u8>();
         {
-            // SAFETY: the bytes are inside `words`, which nobody uses before the buffer is gone.
+            // SAFETY: the bytes are inside `words`, which is not used before the buffer is dropped.
             let buffer = unsafe { Buffer::foreign(start.wrapping_add(1), 31, 0) };
             assert_eq!((buffer.addr(), buffer.len()), (0, 31));
             buffer.place(7, &[1, 2, 3]);

@@ -1,5 +1,5 @@
-//! A NIC: what it is made of. The calls that make and change its objects are in `objects` and `queue_pairs`, the data
-//! path in `receive` and `transmit`.
+//! The state of a NIC. The calls that create and change its objects are in `objects` and `queue_pairs`, the data path in `receive` and
+//! `transmit`.
 
 mod mads;
 mod moving;
@@ -42,43 +42,43 @@ use crate::table::{Generator, RandomTable};
 use crate::timers::Timers;
 use crate::waiting_mads::{PostedMad, ReceivedMad};
 
-/// What a NIC is made with.
+/// The configuration of a new NIC.
 #[derive(Debug, Clone)]
 pub struct NicConfig {
-    /// Its first port; further ones are added ([`Nic::add_port`]).
+    /// The first port; further ports are added by [`Nic::add_port`].
     pub port: Port,
-    /// Whether frames carry their payload; only a simulation leaves it out.
+    /// Whether frames carry their payload. Only a simulation leaves the payload out.
     pub payload: PayloadMode,
 }
 
-/// Which queue pair numbers a NIC gives out, where several NICs are one device: those whose upper bits are its own.
+/// The queue pair numbers that a NIC assigns, if several NICs form one device: those with its own upper bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Owner {
-    /// Which of them it is.
+    /// The index of this NIC among them.
     pub index: u32,
-    /// How many upper bits of a number say whose it is.
+    /// Number of upper bits of a queue pair number that identify the NIC.
     pub bits: u32,
 }
 
 impl Owner {
-    /// Who gave out a number, by these upper bits. Those of management are the first's.
+    /// The NIC that assigned a number, by these upper bits. The management numbers belong to the first NIC.
     #[inline]
     pub fn of(qpn: Qpn, bits: u32) -> u32 {
         (u64::from(qpn.value()) >> (24 - bits)) as u32
     }
 
-    /// One of its own numbers, of which the lower bits are drawn.
+    /// One of the NIC's own numbers, with random lower bits.
     fn number(self, drawn: u32) -> u32 {
         (self.index << (24 - self.bits)) | drawn & (0x00ff_ffff >> self.bits)
     }
 
-    /// How many numbers are its own.
+    /// Number of queue pair numbers that the NIC owns.
     fn count(self) -> usize {
         1 << (24 - self.bits)
     }
 }
 
-/// What all queue pairs share: memory, completion queues, shared receives, addresses, counters.
+/// The state shared by all queue pairs: memory, completion queues, shared receives, addresses, counters.
 struct Shared {
     regions: Regions,
     cqs: Vec<Option<Cq>>,
@@ -86,13 +86,13 @@ struct Shared {
     ahs: AddressHandles,
     counters: Counters,
     misfits: Misfits,
-    /// What the program has not been told yet.
+    /// Events that the program has not polled yet.
     events: VecDeque<Event>,
-    /// Completion queues whose event is due.
+    /// Completion queues whose event has been raised.
     completion_events: VecDeque<CqId>,
-    /// The name of work whose errors are not told.
+    /// The `wr_id` of work whose flush errors are not reported.
     own_work: Option<u64>,
-    /// Who hands out turns to give credit, for each port of the Node.
+    /// The pacer of credit, for each port of the Node.
     credit_pacers: Vec<CreditPacer>,
 }
 
@@ -212,23 +212,23 @@ impl Host for Shared {
     }
 }
 
-/// Queue pairs that hear what is sent to a multicast address.
+/// The queue pairs that receive packets to a multicast address.
 struct Group {
     address: IpAddr,
-    /// Slots.
+    /// The slots of the members.
     members: Vec<u32>,
 }
 
-/// Whose turn it is to send by a port.
+/// The queue pairs that take turns to send by a port.
 #[derive(Debug, Clone)]
 struct Turns {
-    /// Frames pass by the port: its link is up. Loopback always is.
+    /// Whether frames pass by the port, that is, whether its link is up. Loopback is always up.
     up: bool,
-    /// Queue pairs that may have something to send, in turn.
+    /// Queue pairs that may have frames to send, in the order of their turns.
     ready: VecDeque<u32>,
-    /// Bytes that the first of them may still send in its turn; 0 when that has not begun.
+    /// Number of bytes that the first of them may still send in its turn; 0 if the turn has not started.
     left: u32,
-    /// MADs of software, which go before them.
+    /// MADs of software, which are sent before the queue pairs' frames.
     mads: VecDeque<PostedMad>,
 }
 
@@ -240,58 +240,59 @@ impl Turns {
 
 /// A software RDMA NIC.
 ///
-/// As a [`Node`](softnic_wire::Node) it has any number of wire ports, [`Nic::WIRE`] the first of them, and [`Nic::LOOPBACK`] for frames among
-/// its own queue pairs, which the driver hands back at the same port, through a fault injector if it likes, or by [`Nic::loop_back`].
+/// As a [`Node`](softnic_wire::Node) the NIC has any number of wire ports, of which [`Nic::WIRE`] is the first, and [`Nic::LOOPBACK`] for
+/// frames between its own queue pairs. The driver returns loopback frames at the same port, optionally through a fault injector, or by
+/// [`Nic::loop_back`].
 pub struct Nic {
-    /// At least one.
+    /// The wire ports; at least one.
     ports: Vec<WirePort>,
     payload: PayloadMode,
     random: Box<dyn Generator>,
     shared: Shared,
-    /// Protection domains. Their numbers are not used again.
+    /// Protection domains. Their numbers are not reused.
     pds: BTreeSet<u32>,
     next_pd: u32,
-    /// Places of completion queues and of shared receive queues that were destroyed.
+    /// Free indexes of destroyed completion queues and shared receive queues.
     free_cqs: Vec<u32>,
     free_srqs: Vec<u32>,
     owner: Owner,
-    /// Other NICs have its addresses too.
+    /// Other NICs have the same addresses.
     shares_addresses: bool,
-    /// Queue pair number to slot.
+    /// Maps queue pair numbers to slots.
     qpns: RandomTable<u32>,
-    /// Numbers that were given back, the last one first: they rest, because their peers may still know them.
+    /// Freed queue pair numbers, the last one first. They are not reused for a while, because peers may still know them.
     resting_qpns: VecDeque<u32>,
     /// The slot of QP1.
     gsi: Option<u32>,
-    /// What each source may send to QP1, while there is one.
+    /// The limit on datagrams to QP1 for each source, while QP1 exists.
     source_rates: Option<SourceRates>,
     slots: Vec<Option<Slot>>,
     groups: Vec<Group>,
-    /// MADs that came for software, and whether anybody takes them.
+    /// Received MADs for software, and whether software takes them.
     mads: VecDeque<ReceivedMad>,
     takes_mads: bool,
-    /// Those of the connection manager wait there, too.
+    /// Whether MADs of the connection manager are kept there, too.
     takes_cm_mads: bool,
-    /// Whose turn it is, for each port of the Node.
+    /// The turns, for each port of the Node.
     turns: Vec<Turns>,
     timers: Timers,
-    /// Peers that answered no offer of extensions.
+    /// Peers that did not answer an offer of extensions.
     silent_peers: SilentPeers,
-    /// How far away peers are.
+    /// The round-trip times to peers.
     round_trips: RoundTrips,
-    /// The memory that all shims share.
+    /// The memory shared by all shims.
     pools: ShimPools,
-    /// Room for a frame that a shim hands over, or that comes back.
+    /// Buffer for a frame that a shim releases, or that is looped back.
     held: Box<[u8]>,
-    /// The software on it.
+    /// The software on the NIC.
     pub(crate) layer: Option<Box<Installed>>,
 }
 
-/// The longest frame there is: path MTU 4096 with every header.
+/// The longest frame: path MTU 4096 with every header.
 const MAX_FRAME: usize = 4096 + 256;
 
 impl Nic {
-    /// A NIC without any object. Keys and queue pair numbers come from `random`.
+    /// Creates a NIC without any objects. Keys and queue pair numbers come from `random`.
     pub fn new(config: NicConfig, random: Box<dyn Generator>) -> Nic {
         Nic {
             ports: vec![WirePort::new(config.port)],
@@ -334,12 +335,12 @@ impl Nic {
         }
     }
 
-    /// From now on its queue pairs get numbers that say whose they are.
+    /// Sets the owner: from now on queue pairs get numbers with the owner's upper bits.
     pub fn set_owner(&mut self, owner: Owner) {
         self.owner = owner;
     }
 
-    /// Whether its frames carry their payload: software that computes on what it sends need not where they do not.
+    /// Whether frames carry their payload. Without payload, software need not compute the data that it sends.
     pub fn payload_mode(&self) -> PayloadMode {
         self.payload
     }
@@ -349,35 +350,35 @@ impl Nic {
         &self.shared.counters
     }
 
-    /// The same, for a layer that counts among them what it did.
+    /// The NIC's counters, as a mutable reference, for a layer that counts its own events among them.
     pub fn counters_mut(&mut self) -> &mut Counters {
         &mut self.shared.counters
     }
 
-    /// The next thing that happened beside all work requests.
+    /// The next event that belongs to no work request.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.shared.events.pop_front()
     }
 
-    /// Whether anybody has asked to send by a port: where nobody has, [`softnic_wire::Node::poll_transmit`] has nothing.
+    /// Whether any queue pair or MAD may have a frame for a port. If not, [`softnic_wire::Node::poll_transmit`] returns none.
     #[inline]
     pub fn may_send(&self, port: usize) -> bool {
         let Turns { ready, mads, .. } = &self.turns[port];
         !(ready.is_empty() && mads.is_empty()) || self.layer.is_some()
     }
 
-    /// Whether an event or a MAD for software waits.
+    /// Whether an event or a MAD for software is pending.
     #[inline]
     pub fn has_news(&self) -> bool {
         !(self.shared.events.is_empty() && self.mads.is_empty())
     }
 
-    /// Events of something that is gone are not told: what comes after it may have its name.
+    /// Drops the events of an object that was destroyed, because a later object may get its name.
     fn forget_events(&mut self, of_it: impl Fn(Event) -> bool) {
         self.shared.events.retain(|&event| !of_it(event));
     }
 
-    /// A completion queue that an event was asked for, and that has the completion now.
+    /// The next completion queue whose armed event has been raised.
     pub fn poll_completion_event(&mut self) -> Option<CqId> {
         self.shared.completion_events.pop_front()
     }

@@ -1,4 +1,4 @@
-//! Queue pairs as a NIC holds them: what they are made with, and what it knows of each beside its transport.
+//! Queue pairs as a NIC holds them: their initial attributes, and the NIC's state of each besides its transport.
 
 use std::net::IpAddr;
 
@@ -13,29 +13,30 @@ use softnic_wire::opcode::Service;
 pub struct QpInit {
     /// Its transport.
     pub transport: Transport,
-    /// It is QP1.
+    /// Whether this is QP1.
     pub gsi: bool,
     /// Its protection domain.
     pub pd: PdId,
-    /// Where sends complete.
+    /// The completion queue of sends.
     pub send_cq: CqId,
-    /// Where receives complete.
+    /// The completion queue of receives.
     pub recv_cq: CqId,
-    /// The shared queue that its receives come from, instead of one of its own.
+    /// The shared receive queue that its receives come from, instead of a queue of its own.
     pub srq: Option<SrqId>,
-    /// How much it holds.
+    /// Its capacities.
     pub caps: Caps,
     /// Every send is signaled.
     pub sig_all: bool,
-    /// Nothing goes ahead of an acknowledgement, and none waits: for programs that sleep until an event comes.
+    /// Nothing is sent before an acknowledgement, and no acknowledgement is delayed: for programs that sleep until an event.
     pub prompt_acks: bool,
-    /// Packets outstanding on a reliable connection with Go-Back-N, or on one of best effort, are limited to what a receiver in software has room for.
+    /// The number of outstanding packets on a reliable connection with Go-Back-N, or on one of best effort, is limited to the buffer of a
+    /// software receiver.
     pub limit_flight: bool,
     /// A reliable connection that runs out of retries halts, with its work in place, instead of flushing it ([`Event::QpHalted`]).
     ///
     /// [`Event::QpHalted`]: softnic_transports::Event::QpHalted
     pub halt_on_retry_exceeded: bool,
-    /// Its packets carry their payload even where the NIC's others do not ([`PayloadMode::Elided`]): somebody reads them.
+    /// Its packets carry their payload even if the NIC's others do not ([`PayloadMode::Elided`]), because the payload is read.
     ///
     /// [`PayloadMode::Elided`]: softnic_transports::qp::PayloadMode::Elided
     pub never_elided: bool,
@@ -60,7 +61,7 @@ impl QpInit {
         }
     }
 
-    /// The kind of queue pair that it is to a program.
+    /// The kind of queue pair that a program sees.
     pub fn kind(&self) -> QpKind {
         if self.gsi { QpKind::Gsi } else { self.transport.kind() }
     }
@@ -70,22 +71,22 @@ impl QpInit {
 pub(crate) struct Slot {
     pub(crate) endpoint: Endpoint,
     pub(crate) init: QpInit,
-    /// The peer's address once connected; packets from elsewhere are dropped. Datagrams come from anywhere.
+    /// The peer's address once connected; packets from other addresses are dropped. Datagrams may come from any address.
     pub(crate) peer: Option<IpAddr>,
-    /// Our own address towards the peer: what comes for another one, of this port or not, is dropped as well (IBA A17.4.2).
+    /// The local address towards the peer: packets to another address, of this port or not, are dropped as well (IBA A17.4.2).
     pub(crate) local: Option<IpAddr>,
     /// The port of the Node by which a connection's frames leave.
     pub(crate) port: usize,
     pub(crate) pkey: u16,
-    /// Of the packets that it takes as the standard has them.
+    /// The service of the standard packets that it accepts.
     pub(crate) service: Service,
-    /// The port in whose list of those that may have something to send it waits.
+    /// The port in whose list of active queue pairs it is.
     pub(crate) queued: Option<usize>,
-    /// Bytes that it sent beyond its last turn.
+    /// Number of bytes that it sent beyond its last turn.
     pub(crate) debt: u32,
-    /// Packets that did not fit by their PSN, and by their key.
+    /// Numbers of packets whose PSN, and whose key, did not fit.
     misfits: [u64; 2],
-    /// The program was told that the peer speaks no extension.
+    /// Whether the program was notified that the peer does not support an extension.
     pub(crate) told_fallback: bool,
 }
 
@@ -106,19 +107,19 @@ impl Slot {
         }
     }
 
-    /// A packet to it did not fit: all of the NIC before it, and behind it.
+    /// Counts the packet as a misfit if the NIC's counters grew from `before` to `after`.
     #[cold]
     pub(crate) fn note_misfits(&mut self, before: [u64; 2], after: [u64; 2]) {
         self.misfits.iter_mut().zip(before.iter().zip(after)).for_each(|(n, (before, after))| *n += after - before);
     }
 
-    /// All packets that did not fit.
+    /// The numbers of packets that did not fit.
     pub(crate) fn misfits(&self) -> Misfits {
         let [psn, rkey] = self.misfits;
         Misfits { psn, rkey, tag: self.endpoint.rejected() }
     }
 
-    /// Whether a frame with these addresses, by this port of the Node, is one of the connection's.
+    /// Whether a frame with these addresses, by this port of the Node, belongs to the connection.
     #[inline(always)]
     pub(crate) fn is_between(&self, src: IpAddr, dst: IpAddr, port: usize) -> bool {
         self.peer == Some(src) && self.local == Some(dst) && self.port == port

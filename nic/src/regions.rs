@@ -1,4 +1,4 @@
-//! Memory regions, memory windows and indirect keys by key: what every access, local and remote, is checked against (IBA 10.6).
+//! Memory regions, memory windows and indirect keys, by key. Every access, local and remote, is checked against them (IBA 10.6).
 
 mod indirect;
 mod windows;
@@ -19,7 +19,7 @@ use crate::table::{Generator, RandomTable};
 /// The memory behind a region, or behind a slot of an indirect key.
 enum Backing {
     Buffer(Arc<Buffer>),
-    /// Reads as zeros, forgets what is written (ibv_alloc_null_mr).
+    /// Reads as zeros and ignores writes (ibv_alloc_null_mr).
     Null,
 }
 
@@ -27,16 +27,16 @@ enum Backing {
 struct MemoryRegion {
     pd: PdId,
     access: Access,
-    /// The address that its first byte has in work requests: the buffer's own, or 0 when zero-based.
+    /// The address of its first byte in work requests: the buffer's own, or 0 if zero-based.
     base: u64,
     len: u64,
     backing: Backing,
-    /// Windows bound to it, and slots of indirect keys that point into it: as long as there are any it cannot go.
+    /// Number of windows bound to it, and of slots of indirect keys that point into it. The region cannot be destroyed while there are any.
     users: u32,
 }
 
 impl MemoryRegion {
-    /// All addresses, without any memory.
+    /// Covers all addresses, without any memory.
     fn null(pd: PdId, access: Access) -> MemoryRegion {
         MemoryRegion { pd, access, base: 0, len: u64::MAX, backing: Backing::Null, users: 0 }
     }
@@ -45,7 +45,7 @@ impl MemoryRegion {
 /// The kinds of memory windows (IBA 10.6.7.2.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WindowType {
-    /// Type 1: valid for every queue pair of its protection domain; bound anew at will.
+    /// Type 1: valid for every queue pair of its protection domain; may be bound again at any time.
     Type1,
     /// Type 2B: valid only for the queue pair through which it was bound, until it is invalidated.
     Type2B,
@@ -58,25 +58,25 @@ struct Window {
     bound: Option<Bound>,
 }
 
-/// The key of a window and where it lies, for another NIC of the same device.
+/// The key and the binding of a window, for another NIC of the same device.
 #[derive(Clone, Copy)]
 pub struct WindowBinding {
     tag: u8,
     bound: Option<Bound>,
 }
 
-/// Where a window lies.
+/// The binding of a window.
 #[derive(Clone, Copy)]
 struct Bound {
-    /// The region's place in the table.
+    /// The index of the region in the table.
     region: u32,
-    /// Its first byte, counted from the region's first.
+    /// The offset of its first byte in the region.
     start: u64,
-    /// The address that the peer gives to that byte.
+    /// The address that the peer uses for that byte.
     base: u64,
     len: u64,
     access: Access,
-    /// The only queue pair that it serves, for type 2B.
+    /// The only queue pair for which it is valid, for type 2B.
     qpn: Option<Qpn>,
 }
 
@@ -86,22 +86,22 @@ enum Object {
     Indirect(Indirect),
 }
 
-/// The object of a key. The low eight bits of a window's key change with each binding, so they are not part of its place.
+/// The object of a key. The low eight bits of a window's key change with each binding, so they are not part of the table index.
 struct Entry {
     tag: u8,
     object: Object,
 }
 
-/// Why a region or window was not made or destroyed.
+/// Why a region or window was not created or destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MrError {
-    /// Remote writes and atomics need local write (IBA 10.6.3.1).
+    /// Remote writes and atomics require local write (IBA 10.6.3.1).
     #[error("remote write and atomic access need local write access")]
     NeedsLocalWrite,
     /// There is no such protection domain.
     #[error("no such protection domain")]
     NoSuchPd,
-    /// As many regions, windows and indirect keys as there are keys for.
+    /// All keys of regions, windows and indirect keys are in use.
     #[error("no memory key is left")]
     NoKeys,
     /// There is no such region.
@@ -116,13 +116,13 @@ pub enum MrError {
     /// There is no such indirect key.
     #[error("no such indirect key")]
     NoSuchIndirect,
-    /// The slots of an indirect key have a length that is a power of two, and all of them together less than 2^63 bytes.
+    /// The length of a slot is not a power of two, or all slots together have 2^63 bytes or more.
     #[error("an indirect key has at least one slot, each as long as a power of two, and less than 2^63 bytes in all")]
     SlotLength,
-    /// An indirect key has no such slot.
+    /// The indirect key has no such slot.
     #[error("the indirect key has no such slot")]
     NoSuchSlot,
-    /// What a slot is to point to is not inside the region, longer than the slot, or of another protection domain.
+    /// The target of a slot is not inside the region, is longer than the slot, or is of another protection domain.
     #[error("a slot points to memory inside a region of its protection domain, no longer than the slot")]
     SlotBounds,
 }
@@ -132,7 +132,7 @@ pub(crate) struct Regions {
     table: RandomTable<Entry>,
 }
 
-/// The bits of a key that the consumer of a window changes.
+/// Number of key bits that the consumer of a window may change.
 const TAG_BITS: u32 = 8;
 
 impl Regions {
@@ -140,7 +140,7 @@ impl Regions {
         Regions { table: RandomTable::new(32 - TAG_BITS) }
     }
 
-    /// Registers a buffer; with `zero_based` its addresses in work requests begin at 0.
+    /// Registers a buffer; with `zero_based` its addresses in work requests start at 0.
     pub(crate) fn register(
         &mut self,
         pd: PdId,
@@ -167,7 +167,7 @@ impl Regions {
         self.insert_as(key, Object::Region(region))
     }
 
-    /// A window under a key that another NIC of the same device drew.
+    /// Creates a window under a key that another NIC of the same device drew.
     pub(crate) fn alloc_window_as(&mut self, key: u32, pd: PdId, kind: WindowType) -> Result<u32, MrError> {
         self.insert_as(key, Object::Window(Window { pd, kind, bound: None }))
     }
@@ -177,7 +177,7 @@ impl Regions {
         self.table.insert_as(key >> TAG_BITS, entry).then_some(key).ok_or(MrError::NoKeys)
     }
 
-    /// A region of all addresses without any memory.
+    /// Registers a region of all addresses without any memory.
     pub(crate) fn register_null(
         &mut self,
         pd: PdId,
@@ -187,7 +187,7 @@ impl Regions {
         self.insert_region(MemoryRegion::null(pd, access), random)
     }
 
-    /// A region of all addresses without any memory, under a key that another NIC of the same device drew.
+    /// Registers a region of all addresses without any memory, under a key that another NIC of the same device drew.
     pub(crate) fn register_null_as(&mut self, key: u32, pd: PdId, access: Access) -> Result<u32, MrError> {
         self.insert_as(key, Object::Region(MemoryRegion::null(pd, access)))
     }
@@ -199,12 +199,12 @@ impl Regions {
 
     fn insert(&mut self, object: Object, random: &mut dyn Generator) -> Result<u32, MrError> {
         let tag = random.next_u32() as u8;
-        // Key 0 is what a program that forgot to set a key passes.
+        // Key 0 is what a program passes that forgot to set a key.
         let place = self.table.insert(random, |place| place == 0, |_| Entry { tag, object }).ok_or(MrError::NoKeys)?;
         Ok(place << TAG_BITS | u32::from(tag))
     }
 
-    /// Whether a region may go, or change: no window is bound to it.
+    /// Whether a region can be destroyed or changed: no window is bound to it.
     pub(crate) fn check_unbound(&self, key: u32) -> Result<(), MrError> {
         match self.find(key) {
             Some(Object::Region(r)) if r.users > 0 => Err(MrError::Busy),
@@ -213,14 +213,14 @@ impl Regions {
         }
     }
 
-    /// Forgets a region.
+    /// Destroys a region.
     pub(crate) fn deregister(&mut self, key: u32) -> Result<(), MrError> {
         self.check_unbound(key)?;
         self.table.remove(key >> TAG_BITS);
         Ok(())
     }
 
-    /// Changes what a region is, in whatever is given; its key stays.
+    /// Changes the given properties of a region; its key stays.
     pub(crate) fn reregister(
         &mut self,
         key: u32,
@@ -254,7 +254,7 @@ impl Regions {
         (entry.tag == key as u8 || planted(Bug::StaleKey)).then_some(&entry.object)
     }
 
-    /// Whether the key is one of a region.
+    /// Whether the key belongs to a region.
     pub(crate) fn is_region(&self, key: u32) -> bool {
         matches!(self.find(key), Some(Object::Region(_)))
     }
@@ -266,8 +266,8 @@ impl Regions {
         }
     }
 
-    /// The memory and the offset in it, if all of the access is allowed.
-    #[inline(always)] // most accesses are to regions, and need no call then
+    /// The memory and the offset in it, if the whole access is allowed.
+    #[inline(always)] // most accesses are to regions, and then need no call
     fn translate(&self, r: Region, len: u64) -> Result<(&Backing, u64), AccessError> {
         let object = self.find(r.key).ok_or(AccessError::Key)?;
         let Object::Region(region) = object else { return self.translate_other(object, r, len) };
@@ -280,7 +280,7 @@ impl Regions {
         Ok((&region.backing, inside(r.addr, region.base, len, region.len)?))
     }
 
-    /// [`Regions::translate`] where the key is none of a region.
+    /// As [`Regions::translate`], for a key that is not a region's.
     #[inline(never)]
     fn translate_other<'a>(
         &'a self,
@@ -349,7 +349,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Runs of memory, one behind the other; `out` has room for all of them.
+    /// Reads runs of memory into consecutive parts of `out`, which has room for all of them.
     pub(crate) fn read_runs(&self, region: Region, runs: Runs, out: &mut [u8]) -> Result<(), AccessError> {
         let (backing, offset) = self.translate(region, runs.span())?;
         match backing {
@@ -359,7 +359,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Bytes into runs of memory.
+    /// Writes bytes into runs of memory.
     pub(crate) fn write_runs(&self, region: Region, runs: Runs, bytes: &[u8]) -> Result<(), AccessError> {
         let (backing, offset) = self.translate(region, runs.span())?;
         if let Backing::Buffer(b) = backing {
@@ -368,7 +368,7 @@ impl Regions {
         Ok(())
     }
 
-    /// An atomic; on a null region it finds zero and changes nothing.
+    /// Executes an atomic; on a null region it reads zero and changes nothing.
     pub(crate) fn atomic(&self, region: Region, op: AtomicOp) -> Result<u64, AccessError> {
         let (backing, offset) = self.translate(region, 8)?;
         match backing {
@@ -384,11 +384,11 @@ fn check_access(access: Access) -> Result<(), MrError> {
     if writes && !access.allows(Access::LOCAL_WRITE) { Err(MrError::NeedsLocalWrite) } else { Ok(()) }
 }
 
-/// The offset of `addr` in `size` bytes from `base` on, if `len` bytes from there are inside.
+/// The offset of `addr` in `size` bytes from `base`, if `len` bytes from there are inside.
 #[inline]
 fn inside(addr: u64, base: u64, len: u64, size: u64) -> Result<u64, AccessError> {
     let offset = addr.checked_sub(base).ok_or(AccessError::Bounds)?;
-    // Both below 2^64, so the sum needs the check.
+    // Both are below 2^64, so the sum may overflow and needs the check.
     match offset.checked_add(len) {
         Some(end) if end <= size || planted(Bug::BoundsOffByOne) && end == size + 1 => Ok(offset),
         _ => Err(AccessError::Bounds),

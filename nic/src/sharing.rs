@@ -1,9 +1,9 @@
-//! Several NICs behind one port, each a process's: for which of them a frame is.
+//! Several NICs behind one port, each of a different process: determines which of them a frame is for.
 //!
-//! All have the port's addresses; queue pair numbers tell them apart. The upper [`PROCESS_BITS`] of a number say whose queue pair it is, and
-//! those of a communication id whose connection. Frames to QP1 are looked into: a request is for whoever listens to its service, an answer for
-//! who asked, and what is negotiated for the queue pair that it is about. Nothing here keeps any state, and nothing checks an ICRC: the NIC that a frame
-//! is for does.
+//! All NICs have the port's addresses; queue pair numbers tell them apart. The upper [`PROCESS_BITS`] of a queue pair number identify the
+//! process that owns the queue pair, and those of a communication id the process that owns the connection. MADs to QP1 are inspected: a
+//! request is for the process that listens on its service, an answer for the process that sent the request, and a negotiation MAD for the
+//! owner of the queue pair that it is about. This module keeps no state and checks no ICRC; the NIC that receives the frame checks it.
 
 use softnic_transports::planted::{Bug, planted};
 use softnic_wire::mad::cm::DATA_LEN;
@@ -13,23 +13,23 @@ use softnic_wire::{Layout, Qpn, bth};
 
 use crate::nic::{Owner, mad_in, negotiated_qp};
 
-/// How many upper bits of a queue pair number, and of a communication id, say whose it is.
+/// Number of upper bits of a queue pair number, and of a communication id, that identify the process.
 pub const PROCESS_BITS: u32 = 10;
 
-/// A NIC among those of a port. The first number has the queue pairs of management and the last one that of groups, so nobody has these
-/// numbers.
+/// The number of a process with a NIC at a shared port. The first number has the management queue pairs and the last one the multicast
+/// queue pair, so no process has these numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Process(u16);
 
 impl Process {
-    /// The first that there can be.
+    /// The lowest number.
     pub const FIRST: Process = Process(1);
-    /// The last one.
+    /// The highest number.
     pub const LAST: Process = Process((1 << PROCESS_BITS) - 2);
-    /// How many there can be.
+    /// The maximum number of processes.
     pub const COUNT: usize = Process::LAST.0 as usize;
 
-    /// The process of this number.
+    /// The process with this number.
     pub const fn new(number: u32) -> Option<Process> {
         match number >= Process::FIRST.0 as u32 && number <= Process::LAST.0 as u32 {
             true => Some(Process(number as u16)),
@@ -42,22 +42,22 @@ impl Process {
         self.0 as u32
     }
 
-    /// The one behind it; the first behind the last.
+    /// The next number; after the last comes the first.
     pub const fn next(self) -> Process {
         if self.0 == Process::LAST.0 { Process::FIRST } else { Process(self.0 + 1) }
     }
 
-    /// The numbers of its queue pairs; of the engine `index`, where an engine is told by so many bits.
+    /// The queue pair numbers of the process; those of the engine `index`, if `bits` bits identify an engine.
     pub fn owner(self, index: u32, bits: u32) -> Owner {
         Owner { index: self.number() << bits | index, bits: PROCESS_BITS + bits }
     }
 
-    /// The process of a queue pair.
+    /// The process that owns a queue pair.
     pub fn of(qpn: Qpn) -> Option<Process> {
         Process::new(Owner::of(qpn, PROCESS_BITS))
     }
 
-    /// A communication id of this process, of which the lower bits are drawn.
+    /// A communication id of this process, with random lower bits.
     pub const fn comm_id(self, drawn: u32) -> u32 {
         self.number() << (32 - PROCESS_BITS) | drawn & (u32::MAX >> PROCESS_BITS)
     }
@@ -68,16 +68,16 @@ impl Process {
     }
 }
 
-/// For whom a frame is.
+/// The addressee of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Addressee {
     /// A process.
     Process(Process),
-    /// Whoever listens to this service; where nobody does, the sender, who then refuses it himself.
+    /// The process that listens on this service. If there is none, the sender, which then refuses the request itself.
     Service(ServiceId),
-    /// Every process: it is for a group.
+    /// Every process, because the frame is for a group.
     Everybody,
-    /// No process can have it.
+    /// No process.
     Nobody,
 }
 
@@ -87,7 +87,7 @@ impl From<Option<Process>> for Addressee {
     }
 }
 
-/// For whom a frame is. It may hold anything.
+/// The addressee of a frame, which may contain anything.
 #[inline]
 pub fn addressee(frame: &[u8], layout: &Layout) -> Addressee {
     let Ok(header) = bth::Packet::new_checked(frame.get(layout.bth..).unwrap_or_default()) else {
@@ -101,7 +101,7 @@ pub fn addressee(frame: &[u8], layout: &Layout) -> Addressee {
     }
 }
 
-/// For whom a frame to QP1 is.
+/// The addressee of a frame to QP1.
 #[cold]
 fn addressee_of_mad(frame: &[u8], layout: &Layout) -> Addressee {
     let Some(mad) = mad_in(frame, layout).map(|at| &frame[at..at + MAD_LEN]) else { return Addressee::Nobody };
@@ -115,7 +115,8 @@ fn addressee_of_mad(frame: &[u8], layout: &Layout) -> Addressee {
     }
 }
 
-/// For whom a message of the connection manager is (IBA 12.6, 12.11): every one but requests has the receiver's own id, mostly behind the sender's.
+/// The addressee of a message of the connection manager (IBA 12.6, 12.11). All messages except requests contain the receiver's own id,
+/// mostly after the sender's.
 fn addressee_of_cm(attribute: Attribute, data: &[u8]) -> Addressee {
     const SERVICE_ID: usize = 8;
     const REMOTE_ID: usize = 4;
@@ -126,7 +127,7 @@ fn addressee_of_cm(attribute: Attribute, data: &[u8]) -> Addressee {
             let bytes = data[SERVICE_ID..].first_chunk().copied().unwrap_or_default();
             Addressee::Service(ServiceId(u64::from_be_bytes(bytes)))
         }
-        // The id of the question.
+        // The id of the request.
         Attribute::CM_SIDR_REP => Process::of_comm_id(id(0)).into(),
         _ => Process::of_comm_id(id(REMOTE_ID)).into(),
     }

@@ -1,19 +1,19 @@
-//! How many datagrams to QP1 each source address may send: a burst, and a rate behind it.
+//! Limits the datagrams to QP1 from each source address: a burst, and a rate after it.
 //!
-//! A token bucket for each source is kept as one instant: when the bucket would be full if nothing more came. A bounded number of sources is
-//! remembered, in a table that is made once. A new source takes the place of the one with the fullest bucket among a few, so a source
-//! that sends much is not forgotten for the sake of many that send once.
+//! The token bucket of each source is stored as one instant: when the bucket would be full if no more datagrams arrived. A bounded number
+//! of sources is kept, in a table that is allocated once. A new source replaces the one with the fullest bucket among a few, so a source
+//! that sends much is not displaced by many that send once.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use softnic_wire::Instant;
 
-/// Datagrams that one source may send at once: half of the receives that a connection manager posts.
+/// Number of datagrams that one source may send at once: half of the receives that a connection manager posts.
 const BURST: u32 = 2048;
-/// The time in which a source may send one more: 4096 of them a second.
+/// The interval after which a source may send one more: 4096 datagrams a second.
 const INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / 4096);
-/// Sources that share places.
+/// Number of sources per set of the table.
 const WAYS: usize = 4;
 const SETS: usize = 256;
 
@@ -23,7 +23,7 @@ struct Source {
     full_at: Instant,
 }
 
-/// The buckets of all sources.
+/// The token buckets of all sources.
 #[derive(Debug)]
 pub(crate) struct SourceRates {
     sources: Box<[Source]>,
@@ -35,7 +35,7 @@ impl SourceRates {
         SourceRates { sources: vec![nobody; SETS * WAYS].into() }
     }
 
-    /// Takes a token of this source; `false` when it has none left.
+    /// Takes a token of this source; returns `false` if none is left.
     pub(crate) fn take(&mut self, now: Instant, address: IpAddr) -> bool {
         let first = set_of(address) * WAYS;
         let ways = &mut self.sources[first..first + WAYS];
@@ -54,7 +54,7 @@ impl SourceRates {
     }
 }
 
-/// Who finds others of the same set has nothing of it: a source that is forgotten gets a full bucket.
+/// The hash need not be secret: finding addresses of the same set gains nothing, because a displaced source gets a full bucket.
 fn set_of(address: IpAddr) -> usize {
     let bits = match address {
         IpAddr::V4(v4) => v4.to_bits().into(),

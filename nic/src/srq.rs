@@ -3,13 +3,13 @@
 use softnic_transports::memory::PdId;
 use softnic_transports::{RecvQueue, RecvRules};
 
-/// Receives for many queue pairs.
+/// Receives shared by many queue pairs.
 pub(crate) struct Srq {
     pub(crate) pd: PdId,
     pub(crate) queue: RecvQueue,
-    /// Fewer receives than this raise an event, once; 0 for none.
+    /// With fewer receives than this an event is raised, once; 0 for none.
     pub(crate) limit: u32,
-    /// Queue pairs that take from it.
+    /// Number of queue pairs that take receives from it.
     pub(crate) users: u32,
 }
 
@@ -18,12 +18,12 @@ impl Srq {
         Srq { pd, queue: RecvQueue::new(max_wr, rules), limit: 0, users: 0 }
     }
 
-    /// Hands the oldest receive over.
+    /// Moves the oldest receive to a queue pair.
     pub(crate) fn take(&mut self, into: &mut RecvQueue) -> bool {
         self.queue.move_oldest(into)
     }
 
-    /// Whether the limit was reached; then it has to be set again (IBA 10.2.9.1).
+    /// Whether the limit was reached. The limit is cleared then, and has to be set again (IBA 10.2.9.1).
     pub(crate) fn fell_below_limit(&mut self) -> bool {
         let fell = self.queue.len() < self.limit;
         if fell {

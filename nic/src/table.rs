@@ -1,8 +1,8 @@
-//! A table whose keys are drawn at random: memory keys and queue pair numbers that nobody can guess.
+//! A table with random keys: memory keys and queue pair numbers, which must be unguessable.
 
 use std::collections::BTreeMap;
 
-/// Where random numbers come from: a cryptographic generator on a real wire, the seed in a simulation.
+/// A source of random numbers: a cryptographic generator on a real wire, seeded in a simulation.
 pub trait Generator: Send {
     /// The next number.
     fn next_u32(&mut self) -> u32;
@@ -14,21 +14,22 @@ impl<F: FnMut() -> u32 + Send> Generator for F {
     }
 }
 
-/// Values under random keys of up to 32 bits, each found with one look.
+/// Values under random keys of up to 32 bits, each found with one lookup.
 ///
-/// The low bits of a key are its place. A key is drawn again while its place is taken, so there is no probing; when half the places are taken
-/// the table doubles. Keys that were drawn elsewhere cannot be drawn again: those whose place is taken are kept apart.
+/// The low bits of a key are its slot. A key is drawn again if its slot is occupied, so there is no probing. When half of the slots are
+/// occupied, the table doubles. Keys that were drawn elsewhere cannot be drawn again; if their slot is occupied, they are kept in a
+/// separate map.
 #[derive(Debug)]
 pub(crate) struct RandomTable<T> {
     slots: Vec<Option<(u32, T)>>,
     strays: BTreeMap<u32, T>,
-    /// In both.
+    /// Number of values, including those in the separate map.
     len: usize,
     key_mask: u32,
 }
 
 impl<T> RandomTable<T> {
-    /// Empty, with keys of `key_bits` bits.
+    /// An empty table, with keys of `key_bits` bits.
     pub(crate) fn new(key_bits: u32) -> RandomTable<T> {
         let slots = std::iter::repeat_with(|| None).take(16).collect();
         RandomTable { slots, strays: BTreeMap::new(), len: 0, key_mask: u32::MAX >> (32 - key_bits.clamp(8, 32)) }
@@ -39,12 +40,12 @@ impl<T> RandomTable<T> {
         key as usize & (self.slots.len() - 1)
     }
 
-    /// How many values there are.
+    /// Number of values.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Draws keys until one is free and not `reserved`, and stores `value(key)` there. `None` when the keys run out.
+    /// Draws keys until one is free and not `reserved`, and stores `value(key)` there. Returns `None` if no key is left.
     pub(crate) fn insert(
         &mut self,
         random: &mut dyn Generator,
@@ -68,7 +69,7 @@ impl<T> RandomTable<T> {
         }
     }
 
-    /// Stores a value under a key that was drawn elsewhere; `false` when something else has it, or the keys run out.
+    /// Stores a value under a key that was drawn elsewhere; returns `false` if the key is in use, or no key is left.
     pub(crate) fn insert_as(&mut self, key: u32, value: T) -> bool {
         let key = key & self.key_mask;
         if self.get(key).is_some() {
@@ -110,7 +111,7 @@ impl<T> RandomTable<T> {
         }
     }
 
-    /// The value under `key`, to be changed.
+    /// The value under `key`, as a mutable reference.
     pub(crate) fn get_mut(&mut self, key: u32) -> Option<&mut T> {
         let at = self.place(key);
         match &mut self.slots[at] {
@@ -119,7 +120,7 @@ impl<T> RandomTable<T> {
         }
     }
 
-    /// Takes the value under `key` out.
+    /// Removes the value under `key`.
     pub(crate) fn remove(&mut self, key: u32) -> Option<T> {
         let at = self.place(key);
         match self.slots[at].take() {
@@ -136,12 +137,12 @@ impl<T> RandomTable<T> {
         }
     }
 
-    /// All values, in no order that means anything.
+    /// All values, in no particular order.
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().flatten().map(|(_, value)| value).chain(self.strays.values())
     }
 
-    /// All values, to be changed.
+    /// All values, as mutable references.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().flatten().map(|(_, value)| value).chain(self.strays.values_mut())
     }
@@ -172,7 +173,7 @@ mod tests {
         assert_eq!((table.remove(keys[9]), table.get(keys[9]), table.len), (None, None, 4999));
     }
 
-    /// A table that doubled until no two of them share a place would be as large as the square of their number.
+    /// A table that doubled until no two of these keys shared a slot would be as large as the square of their number.
     #[test]
     fn keys_that_were_drawn_elsewhere_make_a_table_no_larger_than_its_own() {
         let mut random = random_from(9);

@@ -1,4 +1,5 @@
-//! The timers of all queue pairs: a hierarchical wheel, one entry a queue pair, moved only when it fires or must fire earlier.
+//! The timers of all queue pairs: a hierarchical wheel with one entry per queue pair. An entry moves only when it fires, or must fire
+//! earlier.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,38 +11,38 @@ const TICK_BITS: u32 = 12;
 /// Each level has 64 slots; a slot of one level is as long as all slots of the level below.
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
-/// Enough for 64 bits of nanoseconds.
+/// Enough levels for 64 bits of nanoseconds.
 const LEVELS: usize = 9;
-/// No entry.
+/// Marks the absence of an entry or a list.
 const NONE: u32 = u32::MAX;
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
 /// A queue pair's entry in the list of its slot.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    /// When it is to be called; [`NEVER`] when it is not in the wheel.
+    /// When the entry fires; [`NEVER`] if it is not in the wheel.
     at: Instant,
     next: u32,
     prev: u32,
-    /// The list that it is in: level and slot, or [`NONE`] when it is due in this tick or not there at all.
+    /// The list of the entry, from level and slot; [`NONE`] if the entry is due in the current tick or is not in the wheel.
     list: u32,
 }
 
-/// A queue pair's deadline moves with every acknowledgement; moving its entry as often would cost more than the rest of the
-/// packet. So an entry stays where it is as long as it is not too late, and is set anew when it fires too early. Setting
-/// one costs the same however many there are, and none of it allocates once every queue pair had a timer.
+/// The timing wheel. A queue pair's deadline moves with every acknowledgement; moving its entry as often would cost more than the rest of
+/// the packet. So an entry stays in place as long as it is not too late, and is set again if it fires too early. The cost of setting an
+/// entry does not depend on the number of entries, and nothing is allocated once every queue pair has had a timer.
 #[derive(Debug)]
 pub(crate) struct Timers {
     entries: Vec<Entry>,
-    /// First entry of each list.
+    /// The first entry of each list.
     heads: Box<[u32]>,
-    /// The earliest entry of each list, or one that was earlier and has left it since.
+    /// The earliest time in each list, or that of an earlier entry that has left the list since.
     earliest: Box<[Instant]>,
-    /// Which slots of a level have entries.
+    /// Bit masks of the slots with entries, for each level.
     occupied: [u64; LEVELS],
-    /// The tick that the wheel has come to: lists hold later ones only.
+    /// The current tick of the wheel: lists hold only later ticks.
     current: u64,
-    /// What is due in this tick or was due before, in order. An entry that was set anew meanwhile is stale.
+    /// Entries that are due in this tick or were due before, in order. An entry that was set again meanwhile is stale.
     due: BinaryHeap<Reverse<(Instant, u32)>>,
 }
 
@@ -64,7 +65,7 @@ fn tick(at: Instant) -> u64 {
 }
 
 impl Timers {
-    /// Makes sure that slot `i` is called no later than `at`.
+    /// Ensures that slot `i` fires no later than `at`.
     #[inline]
     pub(crate) fn arm(&mut self, i: u32, at: Option<Instant>) {
         let Some(at) = at else { return };
@@ -86,14 +87,14 @@ impl Timers {
         self.insert(i, at);
     }
 
-    /// Puts an entry, which is in no list, where its time says.
+    /// Inserts an entry that is in no list, by its time.
     fn insert(&mut self, i: u32, at: Instant) {
         let t = tick(at);
         if t <= self.current {
             self.due.push(Reverse((at, i)));
             return;
         }
-        // The highest bit in which it differs from now: below that level everything comes earlier.
+        // The highest bit that differs from the current tick: all entries below that level are earlier.
         let level = (63 - (t ^ self.current).leading_zeros()) / SLOT_BITS;
         let slot = (t >> (level * SLOT_BITS)) as usize % SLOTS;
         let list = level as usize * SLOTS + slot;
@@ -110,7 +111,7 @@ impl Timers {
         self.occupied[level as usize] |= 1 << slot;
     }
 
-    /// Takes an entry out of its list, if it is in one.
+    /// Removes an entry from its list, if it is in one.
     fn unlink(&mut self, i: u32) {
         let Entry { next, prev, list, .. } = self.entries[i as usize];
         if list == NONE {
@@ -129,7 +130,7 @@ impl Timers {
         self.entries[i as usize].list = NONE;
     }
 
-    /// The list whose time comes first, and its first tick. A lower level always comes before a higher one.
+    /// The earliest list, and its first tick. A lower level always comes before a higher one.
     #[inline]
     fn first(&self) -> Option<(usize, u64)> {
         let level = self.occupied.iter().position(|&o| o != 0)?;
@@ -139,7 +140,7 @@ impl Timers {
         Some((level * SLOTS + slot as usize, (above | u64::from(slot)) << shift))
     }
 
-    /// When the next slot is due; it may turn out to be too early, never too late.
+    /// The time at which the next slot fires; may be too early, never too late.
     #[inline]
     pub(crate) fn next(&self) -> Option<Instant> {
         match self.due.peek() {
@@ -148,7 +149,7 @@ impl Timers {
         }
     }
 
-    /// Brings the wheel to `now`: what a list of a higher level holds is spread over lower ones when its time begins.
+    /// Advances the wheel to `now`: the entries of a list on a higher level are spread over lower levels when its time begins.
     fn advance(&mut self, now: Instant) {
         let now = tick(now);
         while let Some((list, start)) = self.first().filter(|&(_, start)| start <= now) {
@@ -166,7 +167,7 @@ impl Timers {
         self.current = self.current.max(now);
     }
 
-    /// Takes out a slot that is due at `now`.
+    /// Removes a slot that is due at `now`.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<u32> {
         if self.next()? > now {
             return None;
@@ -177,7 +178,7 @@ impl Timers {
                 return None;
             }
             self.due.pop();
-            // An entry that an earlier one overtook was handled with that one.
+            // An entry that was superseded by an earlier one was handled with that one.
             let entry = &mut self.entries[i as usize];
             if entry.at == at && entry.list == NONE {
                 entry.at = NEVER;
@@ -206,7 +207,7 @@ mod tests {
         assert_eq!(t.next(), None);
     }
 
-    /// What the wheel promises, without a wheel.
+    /// A model of the wheel's guarantees.
     #[derive(Default)]
     struct Model(std::collections::BTreeMap<u32, Instant>);
 
@@ -236,7 +237,7 @@ mod tests {
         };
         for round in 0..200u64 {
             let (mut wheel, mut model, mut now) = (Timers::default(), Model::default(), random() >> 20);
-            // A wheel comes into being at time 0 and is first used at any.
+            // A wheel is created at time 0, and first used at any later time.
             for _ in 0..300 {
                 for _ in 0..random() % 4 {
                     let (i, reach) = ((random() % 40) as u32, random() % 44);
@@ -248,7 +249,7 @@ mod tests {
                 let next = wheel.next();
                 assert_eq!(next.is_some(), earliest.is_some());
                 assert!(next <= earliest, "round {round}: never too late");
-                // To the next deadline as the wheel sees it, or somewhere else.
+                // Advance to the next deadline of the wheel, or to another time.
                 now = match (next, random() % 3) {
                     (Some(next), 0..=1) => now.max(next.as_nanos()),
                     _ => now + random() % (1 << (random() % 40)),

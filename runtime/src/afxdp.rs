@@ -1,10 +1,10 @@
-//! Backend `afxdp:IF`: RoCE packets of an Ethernet device past the kernel, by AF_XDP sockets; all other traffic stays with it.
+//! Backend `afxdp:IF`: RoCE packets of an Ethernet device bypass the kernel by AF_XDP sockets. All other traffic stays with the kernel.
 //!
-//! A small XDP program sends what comes for UDP port 4791 to the socket of the queue that it came in by. There is a socket for
-//! every receive queue, because a socket gets nothing from any other; which one a packet takes, the device decides. Made for
-//! Linux 6.6 and later; on older kernels frames are limited to one chunk ([`PacketIo::max_frame`](crate::PacketIo::max_frame)).
+//! A small XDP program redirects packets for UDP port 4791 to the socket of the queue at which they arrived. Every receive queue needs its
+//! own socket, because a socket receives nothing from other queues, and the device decides which queue gets a packet. Written for Linux 6.6
+//! and later; on older kernels a frame is limited to one chunk ([`PacketIo::max_frame`](crate::PacketIo::max_frame)).
 //!
-//! Everything is opened in the network namespace of the calling thread, and may be used from another.
+//! Everything is opened in the network namespace of the calling thread, and may be used by a thread of another namespace.
 
 mod attachment;
 mod bind;
@@ -37,52 +37,54 @@ pub use queue::AfXdp;
 
 use crate::io::MAX_FRAME;
 
-/// The fewest chunks that a ring makes sense with.
+/// The minimum number of chunks of a ring.
 const MIN_CHUNKS: u32 = 64;
-/// Chunks for frames that come in of a queue that has them to itself: 2048 frames of path MTU 4096, which is two messages of 4 MiB. They
-/// are used in turn, so more of them do not stay in the cache: twice as many cost a quarter of the bandwidth on four queues.
+/// Number of chunks for incoming frames of a queue that shares with no other queue: 2048 frames of path MTU 4096, which is two messages of
+/// 4 MiB. Chunks are used in turn, so a larger number does not stay in the cache: twice as many cost a quarter of the bandwidth on four
+/// queues.
 const RX_CHUNKS: u32 = 4096;
-/// Chunks for frames that come in of all queues together, as long as each has [`FEW_RX_CHUNKS`].
+/// Number of chunks for incoming frames of all queues together, as long as each queue has at least [`FEW_RX_CHUNKS`].
 const ALL_RX_CHUNKS: u32 = 4 * RX_CHUNKS;
-/// Up to how many of them together a queue has as many as its NIC's ring needs, where that is more than its share: 1 GiB.
+/// Limit on the chunks of all queues together: up to this limit a queue gets as many chunks as its NIC's ring needs, even if that exceeds
+/// its share. 1 GiB.
 const MOST_RX_CHUNKS: u32 = 16 * ALL_RX_CHUNKS;
-/// The chunks that a queue has where memory may not be locked for more: below the usual limit of 8 MiB.
+/// Number of chunks of a queue if the limit of locked memory permits no more: below the usual limit of 8 MiB.
 const FEW_RX_CHUNKS: u32 = 1024;
 
-/// Which of the frames that come in go to the sockets.
+/// Selects the incoming frames that are redirected to the sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
     /// RoCE packets; all others stay with the kernel.
     Roce,
-    /// All of them: the kernel hears nothing of the device any more.
+    /// All frames: the kernel receives nothing from the device any more.
     Everything,
 }
 
-/// How to open a device.
+/// The options for opening a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// How many of the receive queues to open, from the first on; all if `None`. What comes in by another stays with the kernel.
+    /// Number of receive queues to open, from the first one; all if `None`. Packets that arrive at other queues stay with the kernel.
     pub queues: Option<u32>,
-    /// Chunks of 4096 bytes for frames that come in, for each queue; made a power of two, not below this number. There are fewer, but at least
-    /// 1024, where the system does not let so much memory be locked, and where the device has many queues; and more where the rings of the
-    /// device have many places.
+    /// Number of chunks of 4096 bytes for incoming frames, for each queue. It is rounded up to a power of two. There are fewer chunks, but
+    /// at least 1024, if the limit of locked memory is too low, or if the device has many queues. There are more if the rings of the device
+    /// have many entries.
     pub rx_chunks: u32,
-    /// Whether there are never fewer chunks than that: then it is an error where so much memory may not be locked.
+    /// Whether `rx_chunks` is a minimum. Then opening fails if the limit of locked memory is too low for it.
     pub all_rx_chunks: bool,
-    /// Chunks for frames to send, for each queue; made a power of two.
+    /// Number of chunks for frames to send, for each queue; rounded up to a power of two.
     pub tx_chunks: u32,
-    /// Whether the device reads and writes frames itself.
+    /// Zero-copy or copies.
     pub mode: CopyMode,
-    /// Whether to use frames in two chunks, where the kernel can and the MTU of the device needs it.
+    /// Whether frames may span two chunks, if the kernel supports that and the MTU of the device requires it.
     pub multi_buffer: bool,
-    /// Which of the frames that come in go to the sockets.
+    /// The incoming frames that are redirected to the sockets.
     pub takes: Takes,
-    /// The longest frame to carry, where the device has them and `multi_buffer` is on.
+    /// The longest frame to carry, if the device carries such frames and `multi_buffer` is set.
     pub max_frame: usize,
 }
 
 impl Default for Options {
-    /// All queues, 34 MiB for each of up to four, or less where the limit of locked memory is lower.
+    /// All queues; 34 MiB for each of up to four queues, or less if the limit of locked memory is lower.
     fn default() -> Options {
         Options {
             queues: None,
@@ -98,13 +100,13 @@ impl Default for Options {
 }
 
 impl Options {
-    /// As the options of a device ask for it. Who asks for a number of chunks has it.
+    /// The options for a device, from the user's settings. An explicit number of chunks is a minimum.
     pub fn for_device(mode: CopyMode, queues: Option<u32>, rx_chunks: Option<u32>) -> Options {
         let all_rx_chunks = rx_chunks.is_some();
         Options { mode, queues, rx_chunks: rx_chunks.unwrap_or(RX_CHUNKS), all_rx_chunks, ..Options::default() }
     }
 
-    /// Chunks of one of so many queues for frames that come in, where the NIC's ring has so many places.
+    /// The number of chunks for incoming frames of one queue, out of `queues` queues, if the NIC's ring has `places` entries.
     fn rx_chunks_of(&self, queues: u32, places: Option<u32>) -> u32 {
         let share = (ALL_RX_CHUNKS / queues).max(FEW_RX_CHUNKS);
         let of_nic = places.filter(|_| self.mode != CopyMode::Copy).map_or(0, enough_for);
@@ -113,10 +115,10 @@ impl Options {
     }
 }
 
-/// Chunks that are enough for a NIC whose ring has so many places, so that its driver never finds none in zero-copy. It fills the places, which
-/// is a quarter; frames that wait for us take half, as the ring that they wait in is no longer; the rest is for those that we have at hand. A
-/// driver that finds none loses frames at best: igb (Linux 7.2) takes a place that it left empty for one with a frame, and a chunk has two
-/// owners then.
+/// The number of chunks that is enough for a NIC whose ring has `places` entries, so that its driver always finds a chunk in zero-copy. The
+/// NIC's ring takes a quarter. The frames that wait for this process take half, because the ring that they wait in is no longer than that.
+/// The rest is for the frames in use by this process. If the driver finds no chunk, frames are lost at best. At worst, igb (Linux 7.2)
+/// takes an entry that it left empty for one with a frame, and then a chunk has two owners.
 fn enough_for(places: u32) -> u32 {
     places.saturating_mul(4)
 }
@@ -124,27 +126,27 @@ fn enough_for(places: u32) -> u32 {
 /// Counters of one queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Frames that came and found no chunk, or no chunk long enough.
+    /// Incoming frames for which there was no chunk, or no chunk long enough.
     pub rx_dropped: u64,
-    /// Frames that came and found no place in the ring.
+    /// Incoming frames for which the RX ring had no free entry.
     pub rx_ring_full: u64,
-    /// How often the kernel found no chunk to fill.
+    /// How often the kernel found the fill ring empty.
     pub rx_fill_ring_empty: u64,
-    /// Frames that came and were longer than any that we carry.
+    /// Incoming frames longer than the maximum.
     pub rx_too_long: u64,
-    /// Frames that came in two neighbouring chunks: only the second part was moved.
+    /// Incoming frames in two adjacent chunks: only the second part was moved.
     pub rx_moved: u64,
-    /// Frames that came in two chunks that were no neighbours, or in more: all of it was copied.
+    /// Incoming frames in two chunks that are not adjacent, or in more chunks: the whole frame was copied.
     pub rx_copied: u64,
-    /// Frames to send that the device had no room for.
+    /// Frames to send for which the device had no room.
     pub tx_lost: u64,
-    /// Frames to send that the kernel found wrong.
+    /// Frames to send that the kernel rejected as invalid.
     pub tx_invalid: u64,
 }
 
 impl AfXdp {
-    /// Opens the queues of a device. The program is attached until the last of them is dropped. Where that costs the link a moment, it is
-    /// waited for.
+    /// Opens the queues of a device. The program is attached until the last queue is dropped. If attaching interrupts the link, this call
+    /// waits for the link to return.
     pub fn open(interface: &str, options: &Options) -> Result<Vec<AfXdp>, AfXdpError> {
         let device = Arc::new(Device::find(interface)?);
         let queues = options.queues.unwrap_or(device.rx_queues);
@@ -164,8 +166,7 @@ impl AfXdp {
         Ok(queues)
     }
 
-    /// Whether this process may open a device, as far as can be told without touching it: a program that is attached may cost the
-    /// link a moment.
+    /// Whether this process may open a device, as far as that can be tested without attaching a program, which may interrupt the link.
     pub fn check(interface: &str) -> Result<(), AfXdpError> {
         Device::find(interface)?;
         Attachment::check()?;

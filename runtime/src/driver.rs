@@ -1,4 +1,4 @@
-//! The loop around a Node: frames in, timers, frames out.
+//! The driver loop around a Node: frames in, timers, frames out.
 
 mod frames;
 mod readiness;
@@ -20,25 +20,25 @@ use crate::io::{MAX_FRAME, PacketIo, sleep_on};
 use crate::neighbours::NeighbourError;
 use crate::stack::Stack;
 
-/// Frames taken in before anything is sent, so that one ACK answers many packets.
+/// Maximum number of frames received before frames are sent, so that one ACK answers many packets.
 const BATCH: usize = 32;
-/// Frames sent before anything is taken in again, so that a long message does not keep its own ACKs out.
+/// Maximum number of frames sent before frames are received again, so that a long message does not block its own ACKs.
 const BURST: usize = 32;
-/// Bytes after which a burst ends: long frames in numbers that fit the second-level cache, from which whoever reads them next takes
-/// them, and enough of them to share the cost of a system call.
+/// Number of bytes after which a burst ends. A burst of long frames should fit the second-level cache, from which the next reader takes
+/// them, and should be long enough to share the cost of a system call.
 const BURST_BYTES: usize = 64 << 10;
-/// Rounds without anything to do after which to look at the clock again.
+/// Number of idle rounds between two readings of the clock.
 const IDLE_ROUNDS: u32 = 16;
-/// The same while a timer is due soon, which is how soon.
+/// Number of idle rounds between two readings of the clock while a timer is due within `NEAR`.
 const NEAR_ROUNDS: u32 = 4;
 const NEAR: Duration = Duration::from_micros(200);
-/// Of so many rounds in a row with something to do one looks at all ports, and the others only at the one by which the last frame came: a port
-/// that stands by costs little.
+/// One of this many consecutive busy rounds looks at all ports. The other rounds look only at the port of the last frame, so that a standby
+/// port costs little.
 const STANDBY_ROUNDS: u32 = 8;
-/// The longest sleep of an idle loop: whoever waits for a condition looks at it at least this often.
+/// The longest sleep of an idle loop: a caller's condition is checked at least this often.
 const NAP: Duration = Duration::from_millis(1);
 
-/// Why the loop cannot go on.
+/// Why the driver loop cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
     /// The backend of a port failed.
@@ -46,7 +46,7 @@ pub enum DriverError {
     Io {
         /// The port's number at the Node.
         port: usize,
-        /// Why.
+        /// The error of the backend.
         error: io::Error,
     },
     /// The capture could not be written.
@@ -55,62 +55,63 @@ pub enum DriverError {
     /// The trace could not be written.
     #[error("the trace cannot be written: {0}")]
     Trace(io::Error),
-    /// A neighbour's MAC address is not to be had.
+    /// The MAC address of a neighbour could not be resolved.
     #[error(transparent)]
     Neighbour(#[from] NeighbourError),
 }
 
-/// A wire port of a Node, with what carries its frames.
+/// A wire port of a Node, with its backend.
 pub struct DriverPort<I> {
-    /// Its number at the Node.
+    /// The port's number at the Node.
     pub number: usize,
-    /// What carries its frames.
+    /// The backend that carries the frames.
     pub io: I,
-    /// What answers everything that is not RoCE there.
+    /// The stack that answers all frames of this port that are not RoCE.
     pub stack: Stack,
 }
 
-/// A Node on the wires of its ports, driven by whoever calls [`Driver::step`]; single-threaded.
+/// A Node on the wires of its ports, driven by the caller of [`Driver::step`]; single-threaded.
 ///
-/// RoCE packets go to the Node, everything else to the [`Stack`] beside it.
+/// RoCE packets go to the Node, all other frames to the [`Stack`] of the port.
 pub struct Driver<N, I> {
-    /// The Node: its own calls (making queue pairs, posting work) go here.
+    /// The Node. Its own calls (creating queue pairs, posting work) are made directly on this field.
     pub node: N,
-    /// At least one.
+    /// The ports; at least one.
     ports: Vec<DriverPort<I>>,
-    /// The port of the Node whose frames come back to it.
+    /// The port of the Node whose frames are looped back to the Node.
     loopback: Option<usize>,
-    /// What shows that a frame has come in, where there are several ports.
+    /// The descriptors that show an incoming frame, if there are several ports.
     readiness: Option<Arc<Readiness>>,
     start: std::time::Instant,
-    /// The time of day at `start`.
+    /// The time of day at `start`, in nanoseconds.
     epoch: u64,
-    /// Who is shown all frames; mostly nobody.
+    /// The capture and the observer that see all frames, if there are any.
     shown: Option<Box<Shown<N>>>,
-    /// The numbers of ports whose links are down: what is sent there is lost.
+    /// The numbers of the ports whose links are down: frames sent there are lost.
     cut: Vec<usize>,
-    /// How many rounds need not look at the clock, as long as nothing comes in.
+    /// Number of further rounds that need not read the clock, as long as no frame arrives.
     short_rounds: u32,
-    /// The last time that frames were to leave, all did.
+    /// The last transmission sent every frame that the Node had.
     drained: bool,
-    /// The last round only looked whether a frame came in, and none did.
+    /// The last round only looked for a frame, and found none.
     in_vain: bool,
-    /// The place of the port by which the last frame came: the next one most likely does, too.
+    /// The index of the port that received the last frame: the next frame most likely arrives there, too.
     latest: usize,
-    /// Rounds in a row that had something to do.
+    /// Number of consecutive rounds with work.
     busy_rounds: u32,
-    /// Where a frame lies that does not go to the wire, or that the capture needs in one piece.
+    /// Buffer for a frame that does not go to the wire, or that the capture needs in one piece.
     scratch: Box<[u8]>,
 }
 
 impl<N: Node, I: PacketIo> Driver<N, I> {
-    /// A NIC on one wire. Time begins now.
+    /// Creates a driver for a NIC on one wire. The clock starts now.
     pub fn new(node: N, io: I, stack: impl Into<Stack>) -> Driver<N, I> {
         let port = DriverPort { number: Nic::WIRE, io, stack: stack.into() };
         Driver::of(node, port, Vec::new(), None, Some(Nic::LOOPBACK))
     }
 
-    /// A Node on any number of wires: the first and further ports. What leaves by the port `loopback` comes back to it. Time begins now.
+    /// Creates a driver for a Node on any number of wires: the first port and further ones. Frames that leave by the port `loopback` are
+    /// returned to the Node. The clock starts now.
     ///
     /// # Errors
     /// When the operating system has no descriptors left.
@@ -154,7 +155,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         }
     }
 
-    /// The time as the Node is told it.
+    /// The current time, as passed to the Node.
     pub fn now(&self) -> Instant {
         Instant::ZERO + self.start.elapsed()
     }
@@ -164,7 +165,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         &self.ports[0].io
     }
 
-    /// The backend of the first port, to be changed.
+    /// The backend of the first port, as a mutable reference.
     pub fn io_mut(&mut self) -> &mut I {
         &mut self.ports[0].io
     }
@@ -174,7 +175,8 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         self.ports.iter().find(|port| port.number == number).map(|port| &port.io)
     }
 
-    /// A port is gone for good, and its backend with it: the others go on. Not the last one, of which nothing would be left; `false` then.
+    /// Removes a port that is gone for good, together with its backend; the other ports continue. Returns `false` for the last port, which
+    /// is kept.
     pub(crate) fn retire(&mut self, number: usize) -> bool {
         if self.ports.iter().all(|port| port.number == number) {
             return false;
@@ -191,7 +193,8 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         self.ports.iter().map(|port| &port.io)
     }
 
-    /// From now on a frame that comes in, at whichever port, is shown by the descriptors of the backends; `false` when one is there already.
+    /// Call before a sleep: from now on an incoming frame, at any port, makes a descriptor of the backends readable. Returns `false` if a
+    /// frame is already there.
     pub fn prepare_sleep(&mut self) -> bool {
         let mut nothing = true;
         for port in &mut self.ports {
@@ -200,7 +203,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         nothing
     }
 
-    /// The descriptors that are readable when a frame has come in.
+    /// The descriptors that become readable when a frame arrives.
     pub(crate) fn readiness(&self) -> io::Result<Arc<Readiness>> {
         match &self.readiness {
             None => readiness_of(&self.ports).map(Arc::new),
@@ -208,17 +211,17 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         }
     }
 
-    /// Records all frames of both directions from now on, as a pcap file; an earlier capture ends.
+    /// Records all frames of both directions from now on, as a pcap file. An earlier capture ends.
     pub fn record(&mut self, to: Box<dyn Write + Send>) -> Result<(), DriverError> {
         self.stop_recording()?;
         let mut capture = PcapWriter::new(to, LinkType::Ethernet).map_err(DriverError::Capture)?;
-        // A disk that is full is better told of now than in the middle of the work.
+        // A full disk is better reported now than in the middle of the work.
         capture.flush().map_err(DriverError::Capture)?;
         self.shown().capture = Some(capture);
         Ok(())
     }
 
-    /// Shows all frames of both directions, and the Node behind each batch of them, from now on.
+    /// From now on shows the observer all frames of both directions, and the Node after each batch of them.
     pub(crate) fn watch(&mut self, watch: Box<dyn Watch<N>>) {
         self.shown().watch = Some(watch);
     }
@@ -232,7 +235,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         self.epoch
     }
 
-    /// Ends the capture; what was recorded is written out.
+    /// Ends the capture, and writes out the recorded frames.
     pub fn stop_recording(&mut self) -> Result<(), DriverError> {
         match self.shown.as_mut().and_then(|shown| shown.capture.take()) {
             Some(mut capture) => capture.flush().map_err(DriverError::Capture),
@@ -240,7 +243,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         }
     }
 
-    /// Writes out what was recorded so far, if anything is recorded.
+    /// Writes out the frames recorded so far, if a capture is running.
     pub fn flush_recording(&mut self) -> Result<(), DriverError> {
         let Some(shown) = &mut self.shown else { return Ok(()) };
         let capture = shown.capture.as_mut().map_or(Ok(()), |capture| capture.flush());
@@ -248,8 +251,8 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         capture.map_err(DriverError::Capture).and(watch.map_err(DriverError::Trace))
     }
 
-    /// The link of a port is down, or up again. While it is down every frame that the Node has for it is taken and lost, as on a cable that is
-    /// not plugged in; so the Node counts its retries.
+    /// Sets the link of a port down, or up again. While the link is down, every frame that the Node sends there is taken and lost, as on an
+    /// unplugged cable; so the Node counts its retries.
     pub fn set_cut(&mut self, number: usize, cut: bool) {
         self.cut.retain(|&other| other != number);
         if cut {
@@ -263,22 +266,22 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         self.cut.contains(&number)
     }
 
-    /// One turn: timers that are due, frames out, then a batch of frames in. Says whether there was anything to do.
+    /// Makes one round: due timers, frames out, then a batch of frames in. Returns whether there was work.
     ///
-    /// In this order a program that runs the loop itself sees what came in before anything is answered: its own answer leaves
-    /// in the same turn as the acknowledgement, and before it.
+    /// With this order, a program that runs the loop itself sees the received messages before they are acknowledged. Its reply leaves in
+    /// the same round as the acknowledgement, and before it.
     pub fn step(&mut self) -> Result<bool, DriverError> {
         self.refresh();
         self.step_after(None, &mut |_, _| ())
     }
 
-    /// The same, for whoever just gave the Node something to do, and looked at the clock for it.
+    /// Makes one round for a caller that has just posted work to the Node, and has read the clock for it (`now`).
     ///
-    /// A loop that finds nothing to do only looks whether a frame came in, in most of its rounds: the clock alone is half of what a whole
-    /// round takes. What comes in is stamped when it comes; a timer may be a few rounds late, and so may a frame that the backend
-    /// kept. Where there are several ports, such a round looks at the one by which the last frame came.
+    /// Most rounds of an idle loop only look for an incoming frame, because reading the clock takes half the time of a whole round. A frame
+    /// is stamped when it arrives. A timer may fire a few rounds late, and so may a frame that the backend has kept. With several ports,
+    /// such a round looks only at the port of the last frame.
     ///
-    /// `before` is called before each frame that comes in is looked at, and after it was there.
+    /// `before` is called before each incoming frame is handled, and after the frame has arrived.
     pub(crate) fn step_after(
         &mut self,
         now: Option<Instant>,
@@ -303,40 +306,41 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         Ok(busy)
     }
 
-    /// Whether the last round did nothing that could begin a timer: it only looked for a frame.
+    /// Whether the last round only looked for a frame, so that it cannot have started a timer.
     #[inline]
     pub(crate) fn was_in_vain(&self) -> bool {
         self.in_vain
     }
 
-    /// What the Node's time is counted from.
+    /// The start of the Node's clock.
     pub(crate) fn start(&self) -> std::time::Instant {
         self.start
     }
 
-    /// Time has passed, or the Node was given something to do: the next round looks at the clock.
+    /// The next round reads the clock, because time has passed or the Node got new work.
     pub(crate) fn refresh(&mut self) {
         self.short_rounds = 0;
     }
 
-    /// How many rounds may go without a look at the clock, where a timer was due at `due`.
+    /// Number of rounds that need not read the clock, if the next timer is due at `due`.
     fn idle_rounds(&self, now: Instant, due: Option<Instant>) -> u32 {
         let near = due.is_some_and(|at| at <= now + NEAR) || self.io_due_in().is_some_and(|d| d <= NEAR);
         if near { NEAR_ROUNDS } else { IDLE_ROUNDS }
     }
 
-    /// When the next timer is due.
+    /// The time of the next timer.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let stacks = self.ports.iter().filter_map(|port| port.stack.poll_timeout());
         self.node.poll_timeout().into_iter().chain(stacks).min()
     }
 
-    /// After what time a backend has something to do by itself. One whose link is down is not asked to send: what it kept would be due for ever.
+    /// The time until a backend has work of its own. A backend whose link is down is not asked to send: a frame that it kept would be due
+    /// forever.
     fn io_due_in(&self) -> Option<Duration> {
         self.ports.iter().filter(|port| !self.is_cut(port.number)).filter_map(|port| port.io.due_in()).min()
     }
 
-    /// Frames out, and a batch of frames in.
+    /// Sends frames, then receives a batch of frames.
     fn round(&mut self, begin: Instant, before: &mut dyn FnMut(&mut N, Instant)) -> Result<bool, DriverError> {
         let looped = self.loop_back(begin)?;
         let sent = self.transmit(begin, BURST)?;
@@ -345,13 +349,13 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         Ok(received || looped || sent)
     }
 
-    /// Whether this round has a look at ports that stand by.
+    /// Whether this round looks at the standby ports as well.
     #[inline]
     fn looks_at_all(&self) -> bool {
         self.busy_rounds.is_multiple_of(STANDBY_ROUNDS)
     }
 
-    /// Sends what the Node has to send, as far as it goes without taking anything in; at most some hundred frames.
+    /// Sends the frames that the Node has, as far as that is possible without receiving any; at most a few hundred frames.
     pub(crate) fn send_owed(&mut self) -> Result<(), DriverError> {
         const ROUNDS: usize = 8;
         let now = self.now();
@@ -364,12 +368,12 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         Ok(())
     }
 
-    /// After what time the next frame leaves that a fault holds back.
+    /// The time until the next frame leaves that a fault holds back.
     pub(crate) fn leaves_in(&self) -> Option<Duration> {
         self.ports.iter().filter_map(|port| port.io.leaves_in()).min()
     }
 
-    /// Runs until `done` or until `limit` has passed; says whether it is done. Sleeps while there is nothing to do.
+    /// Runs until `done` returns true or `limit` has passed; returns whether `done` did. Sleeps while there is no work.
     pub fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&mut N) -> bool) -> Result<bool, DriverError> {
         let end = self.now() + limit;
         loop {
@@ -386,7 +390,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         }
     }
 
-    /// Sleeps until there may be something to do.
+    /// Sleeps until there may be work.
     fn sleep(&mut self) -> Result<(), DriverError> {
         let nap = self.nap();
         match &self.readiness {
@@ -397,7 +401,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             }
             Some(readiness) => {
                 if self.ports.iter_mut().all(|port| port.io.prepare_sleep()) {
-                    // Whatever it says, whoever calls this looks at everything anyway.
+                    // The result is not needed: every caller looks at all ports afterwards.
                     let _ = sleep_on(readiness.poll_fds(), nap);
                 }
                 Ok(())
@@ -405,28 +409,28 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         }
     }
 
-    /// How long an idle loop may sleep: not beyond the next timer.
+    /// How long an idle loop may sleep: no longer than until the next timer.
     fn nap(&self) -> Duration {
         self.due_in().unwrap_or(NAP).min(NAP)
     }
 
-    /// After what time there is something to do although no frame comes in.
+    /// The time until there is work even if no frame arrives.
     pub fn due_in(&self) -> Option<Duration> {
         let next = self.next_timeout().map(|at| at.saturating_since(self.now()));
         [next, self.io_due_in()].into_iter().flatten().min()
     }
 
-    /// Whether frames wait for room on a wire. Not every wire tells when there is some.
+    /// Whether frames wait for room on a wire. Not every wire notifies when room becomes free.
     pub(crate) fn is_held_up(&self) -> bool {
         !self.drained
     }
 
-    /// The MAC address of a neighbour on the link of the first port, if it is known; asks for it if that was not done yet.
+    /// The MAC address of a neighbour on the link of the first port, if it is known. Sends a request if none was sent yet.
     pub fn mac_of(&mut self, address: IpAddr) -> Result<Option<MacAddr>, NeighbourError> {
         self.mac_of_at(self.ports[0].number, address)
     }
 
-    /// The same on the link of a port, by its number.
+    /// The MAC address of a neighbour on the link of a port, given by the port's number.
     pub(crate) fn mac_of_at(&mut self, number: usize, address: IpAddr) -> Result<Option<MacAddr>, NeighbourError> {
         let now = self.now();
         match self.ports.iter_mut().find(|port| port.number == number) {
@@ -435,13 +439,13 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         }
     }
 
-    /// The stack of a port, by its number: what it was given to do leaves with the next round.
+    /// The stack of a port, by its number. Frames that the stack is given to send leave in the next round.
     pub fn stack(&mut self, number: usize) -> Option<&mut Stack> {
         self.refresh();
         self.ports.iter_mut().find(|port| port.number == number).map(|port| &mut port.stack)
     }
 
-    /// Waits until the MAC address of a neighbour on the link is known, or given up.
+    /// Waits until the MAC address of a neighbour on the link is known, or until its resolution has failed.
     pub fn resolve(&mut self, address: IpAddr) -> Result<MacAddr, DriverError> {
         loop {
             if let Some(mac) = self.mac_of(address)? {
@@ -454,13 +458,13 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     }
 }
 
-/// What shows the frames of ports.
+/// The descriptors that show incoming frames of the ports.
 fn readiness_of<'a, I: PacketIo + 'a>(ports: impl IntoIterator<Item = &'a DriverPort<I>>) -> io::Result<Readiness> {
     let each = ports.into_iter().map(|port| Ok((port.number, port.io.readiness()?)));
     each.collect::<io::Result<Vec<_>>>().map(Readiness::of)
 }
 
-/// The error of a port.
+/// Maps an error to the port where it occurred.
 fn failed(port: usize) -> impl FnOnce(io::Error) -> DriverError {
     move |error| DriverError::Io { port, error }
 }

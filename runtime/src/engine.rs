@@ -1,8 +1,8 @@
-//! An engine: one queue of packet IO with the NIC that it drives, behind a token. Whoever holds the token makes progress: a program's
-//! thread while it polls, or the engine's own.
+//! An engine: one queue of packet IO and the NIC that it drives, behind a token. The thread that holds the token makes progress: a program
+//! thread while it polls, or the engine's own thread.
 //!
-//! Programs never wait for the token to post work or to take completions. These go by rings: a queue pair has one for work requests, whose
-//! doorbell tells the engine to look, and a completion queue has one from each engine.
+//! Programs never wait for the token to post work or to poll completions; both go through rings. Each queue pair has a ring for work
+//! requests, and a doorbell that tells the engine to look into it. Each completion queue has one ring from each engine.
 
 mod completions;
 mod posted;
@@ -39,37 +39,37 @@ use crate::failover::list::Control;
 use crate::io::PacketIo;
 use crate::wake::Wake;
 
-/// Queues of work that may have rung at a time: as many as an engine can have.
+/// Maximum number of work queues that an engine can have, and so the number of its doorbells.
 const MAX_QUEUES: usize = 1 << 16;
 
 pub(crate) type Io = Box<dyn PacketIo + Send>;
 
-/// What the holder of the token has.
+/// The state that the holder of the token may access.
 pub(crate) struct Core {
     pub(crate) driver: Driver<DualNic, Io>,
     work: Work,
     completions: Completions,
     events: Arc<Events>,
     owner: Owner,
-    /// Whoever sees to the backup, where there is one.
+    /// The control of the backup NIC, if there is one.
     control: Option<Arc<Control>>,
 }
 
 /// An engine.
 pub(crate) struct Engine {
-    /// Who runs it.
+    /// The token that protects the state, and the state that its threads share.
     takeover: Takeover<Core>,
-    /// What its time is counted from.
+    /// The start of the engine's clock.
     start: std::time::Instant,
     doorbells: Doorbells,
     /// Wakes the engine's own thread.
     wake: Wake,
-    /// The backends' signs that a frame has come in.
+    /// The descriptors of the backends that show an incoming frame.
     readiness: Arc<Readiness>,
-    /// Programs that sleep until a completion comes: then the engine's own thread must run.
+    /// Number of programs that sleep until a completion arrives. While it is not 0 the engine's own thread must run.
     sleeping_programs: Arc<AtomicU32>,
     stop: AtomicBool,
-    /// Why it stopped by itself.
+    /// Why the engine failed, if it did.
     failure: OnceLock<String>,
 }
 
@@ -97,37 +97,37 @@ impl Engine {
         })
     }
 
-    /// The engine to oneself: for everything but posting and polling.
+    /// Takes exclusive access to the engine, for everything except posting and polling.
     pub(crate) fn control(&self) -> MutexGuard<'_, Core> {
         let mut core = self.takeover.take();
         core.driver.refresh();
         core
     }
 
-    /// Its time, for programs: without the token.
+    /// The engine's current time, for programs; needs no token.
     pub(crate) fn now(&self) -> Instant {
         Instant::ZERO + self.start.elapsed()
     }
 
-    /// What a work request says, and a deadline so far from now.
+    /// The best-effort attributes of a work request, with a deadline `limit` from now.
     pub(crate) fn within(&self, work: Option<&BestEffort>, limit: Duration) -> BestEffort {
         BestEffort { deadline: Some(self.now() + limit), ..work.copied().unwrap_or_default() }
     }
 
-    /// Makes progress if nobody else does right now; says whether there was anything to do.
+    /// Makes progress if no other thread runs the engine right now. Returns whether there was work.
     #[inline]
     pub(crate) fn try_progress(&self) -> bool {
-        // What waits for room waits for another round, and this may be the program's last.
+        // Work that waits for room needs another round, and this round may be the program's last one.
         let due = |core: &Core| match core.waits_for_room() {
             true => Some(0),
-            // Of a program that polls most rounds are: asking all timers would be a good part of what they take.
+            // Most rounds of a polling program only look for a frame. Reading all timers would take a good part of such a round.
             false if core.driver.was_in_vain() => None,
             false => core.driver.next_timeout().map(|at| at.as_nanos()),
         };
         self.takeover.try_run(|core| self.progress(core), due, &self.wake).unwrap_or(false)
     }
 
-    /// Work was put into the queue `index`, published before this.
+    /// Rings for the queue `index`, whose new work was published before this call.
     #[inline]
     pub(crate) fn ring(&self, index: u32) {
         if self.doorbells.ring(index) {
@@ -135,7 +135,7 @@ impl Engine {
         }
     }
 
-    /// One round, for the holder of the token.
+    /// Makes one round. Called by the holder of the token.
     pub(crate) fn progress(&self, core: &mut Core) -> bool {
         self.takeover.count_round();
         let busy = match self.failure.get() {
@@ -156,8 +156,9 @@ impl Engine {
         busy
     }
 
-    /// Sends what is owed to peers: an acknowledgement leaves in the round after the one that handed out what it is for, and a program
-    /// that got what it waited for may make no other round, because it destroys its queue pair or ends. `None`: all of its queue pairs.
+    /// Sends the acknowledgements that are owed to peers. An acknowledgement normally leaves in the round after the one that delivered the
+    /// completion. A program that has its last completion may make no further round, because it destroys its queue pair or exits. `None`
+    /// means all queue pairs of the engine.
     pub(crate) fn settle(&self, core: &mut Core, qpn: Option<Qpn>) {
         match qpn {
             Some(qpn) => core.driver.node.release_acks(qpn),
@@ -175,12 +176,12 @@ impl Engine {
         }
     }
 
-    /// After what time the next frame leaves that a fault holds back; of a wire that is gone, none does.
+    /// The time until the next frame leaves that a fault holds back; none leaves if the wire is gone.
     pub(crate) fn leaves_in(&self) -> Option<Duration> {
         self.failure.get().is_none().then(|| self.control().driver.leaves_in()).flatten()
     }
 
-    /// Sends what was posted, as far as there is room: something that it needs is about to go.
+    /// Sends the posted work, as far as there is room, before an object that the work needs is destroyed.
     pub(crate) fn send_posted(&self, core: &mut Core) {
         core.take_work(&self.doorbells);
         if self.failure.get().is_none()
@@ -190,7 +191,7 @@ impl Engine {
         }
     }
 
-    /// The loop cannot go on as it was.
+    /// Handles an error of the driver loop: a port is lost, or the engine gives up.
     #[cold]
     fn handle_error(&self, core: &mut Core, error: &DriverError) {
         match error {
@@ -199,7 +200,8 @@ impl Engine {
         }
     }
 
-    /// The wire of a port is gone for good. Where another is left, connections go on there; all other work waits or ends as its retries do.
+    /// The wire of a port is gone for good. If another port remains, protected connections continue there; other work waits or ends when
+    /// its retries are exhausted.
     #[cold]
     pub(crate) fn lose_port(&self, core: &mut Core, number: usize, why: &str) {
         if core.driver.io_of(number).is_none() {
@@ -218,7 +220,7 @@ impl Engine {
         self.wake.wake();
     }
 
-    /// No wire is left: so is the port gone, and all work ends in errors.
+    /// No wire is left: the port goes down and all work ends in errors.
     #[cold]
     pub(crate) fn give_up(&self, core: &mut Core, why: &str) {
         if self.failure.set(why.into()).is_ok() {
@@ -230,14 +232,14 @@ impl Engine {
         }
     }
 
-    /// Writes out what was recorded so far: a program may be killed, or never close its NIC.
+    /// Writes out the recorded frames. A program may be killed, or may never close its NIC.
     pub(crate) fn flush_recording(&self, core: &mut Core) {
         if let Err(error) = core.driver.flush_recording() {
             self.give_up(core, &error.to_string());
         }
     }
 
-    /// The descriptors that it holds.
+    /// The file descriptors that the engine holds.
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         let mut all = vec![self.wake.as_fd().as_raw_fd()];
         all.extend(self.readiness.descriptors());
@@ -245,43 +247,43 @@ impl Engine {
         all
     }
 
-    /// Why it stopped by itself, if it did.
+    /// Why the engine failed, if it did.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
     }
 
-    /// There is something to do that no doorbell told of: the engine's own thread should look.
+    /// Wakes the engine's own thread, to look for work that no doorbell announced.
     pub(crate) fn wake(&self) {
         self.wake.wake();
     }
 
-    /// The same, if that thread sleeps until it is woken.
+    /// Wakes the engine's own thread only if it sleeps.
     #[inline]
     pub(crate) fn wake_sleeper(&self) {
         self.wake.wake_sleeper();
     }
 
-    /// A program is about to sleep until a completion comes.
+    /// A program is about to sleep until a completion arrives.
     pub(crate) fn program_sleeps(&self) {
-        // Where one sleeps already the engine's thread knows.
+        // If another program already sleeps, the engine thread knows.
         if self.sleeping_programs.fetch_add(1, Ordering::AcqRel) == 0 {
             self.wake.wake();
         }
     }
 
-    /// How many programs sleep: for whoever takes one off without having the engine.
+    /// The counter of sleeping programs, for code that decrements it without holding the engine.
     pub(crate) fn sleeping_programs(&self) -> Arc<AtomicU32> {
         Arc::clone(&self.sleeping_programs)
     }
 
-    /// It is awake again.
+    /// A program that slept is awake again.
     pub(crate) fn program_awake(&self) {
         self.sleeping_programs.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl Core {
-    /// A queue of work requests; its number.
+    /// Adds a queue of work requests; returns its number.
     pub(crate) fn add_work(&mut self, queue: WorkQueue) -> Option<u32> {
         self.work.add(queue)
     }
@@ -290,24 +292,24 @@ impl Core {
         self.work.remove(index);
     }
 
-    /// Forgets the work of one queue: its queue pair was reset.
+    /// Drops the work of one queue, because its queue pair was reset.
     pub(crate) fn forget_work_of(&mut self, index: u32) {
         self.work.forget(index);
     }
 
-    /// How many queue pairs there are.
+    /// Number of queue pairs.
     pub(crate) fn queue_pairs(&self) -> usize {
         self.work.queue_pairs().count()
     }
 
-    /// Takes over the work of one queue, before its queue pair changes its state.
+    /// Takes the work of one queue, before its queue pair changes its state.
     pub(crate) fn take_work_of(&mut self, index: u32) {
         let now = self.driver.now();
         let full = self.completions.still_full(&mut self.driver.node);
         self.work.take_of(index, &mut self.driver.node, now, full);
     }
 
-    /// One round of the driver, with the work of those that rang.
+    /// Makes one round of the driver, with the work of the queues that rang.
     #[inline]
     fn step(&mut self, doorbells: &Doorbells) -> Result<bool, DriverError> {
         let Core { driver, work, completions, .. } = self;
@@ -319,8 +321,8 @@ impl Core {
                 work.take(&mut driver.node, now, full, doorbells).then_some(now)
             }
         };
-        // A receive that was posted before a message was sent is there when the message comes: what is looked at before the round may be
-        // older than the frames that are taken in at its end.
+        // A receive that was posted before the peer sent a message must be present when the message arrives. The work taken before the
+        // round may be older than the frames that are received at its end, so the doorbells are checked again before each frame.
         let busy = driver.step_after(posted, &mut |node, now| {
             if work.is_waiting(doorbells) {
                 let full = completions.still_full(node);
@@ -330,26 +332,26 @@ impl Core {
         Ok(posted.is_some() || busy)
     }
 
-    /// Takes over the work of all queues that rang.
+    /// Takes the work of all queues that rang.
     fn take_work(&mut self, doorbells: &Doorbells) {
         let now = self.driver.now();
         let full = self.completions.still_full(&mut self.driver.node);
         self.work.take(&mut self.driver.node, now, full, doorbells);
     }
 
-    /// Puts all queue pairs into the error state: what was posted, and what will be, is flushed.
+    /// Puts all queue pairs into the error state: posted work, and work posted later, is flushed.
     fn end_queue_pairs(&mut self) {
         let error = QpAttr { state: Some(QpState::Error), ..QpAttr::default() };
         let now = self.driver.now();
         let full = self.completions.still_full(&mut self.driver.node);
         self.work.take_all(&mut self.driver.node, now, full);
         for qpn in self.work.queue_pairs() {
-            // One that was never connected stays as it is.
+            // A queue pair that was never connected stays in its state.
             let _ = self.driver.node.modify_qp(now, qpn, &error);
         }
     }
 
-    /// The same to those that have no backup: their wire is gone.
+    /// Puts the queue pairs without a backup into the error state, because their wire is gone.
     fn end_unprotected(&mut self) {
         let error = QpAttr { state: Some(QpState::Error), ..QpAttr::default() };
         let now = self.driver.now();
@@ -364,11 +366,11 @@ impl Core {
 
     pub(crate) fn add_cq(&mut self, id: CqId, out: CqOut) {
         self.completions.add(id, out);
-        // The NIC tells of every queue that has something; asked for again whenever it was told.
+        // The NIC notifies once for each queue with completions; the engine arms again after every notification.
         let _ = self.driver.node.nic.req_notify_cq(id, Notify::Next);
     }
 
-    /// Completions go into another ring from now on.
+    /// Switches a completion queue to another ring.
     pub(crate) fn replace_ring(&mut self, id: CqId, ring: Producer<Completion>) {
         self.completions.replace_ring(id, ring);
     }
@@ -377,17 +379,17 @@ impl Core {
         self.completions.remove(id);
     }
 
-    /// Hands completions and events to the program: at the end of a round, and after a call that makes some.
+    /// Passes completions and events to the program. Called at the end of a round, and after a call that produces some.
     #[inline]
     pub(crate) fn hand_out(&mut self) {
         self.completions.hand_out(&mut self.driver.node);
         while let Some(event) = self.driver.node.poll_event() {
             match event {
-                // With a backup only both together know.
+                // With a backup, only the two ports together determine the state that the program sees.
                 Event::PortActive | Event::PortErr if self.control.is_some() => {
                     self.events.port(event == Event::PortActive);
                 }
-                // Whoever told the engines tells the program, once for all of them.
+                // The caller that reported this to the engines also reports it to the program, once for all engines.
                 Event::PortActive | Event::PortErr | Event::GidChange => {}
                 Event::SrqLimit(srq) => self.events.push(Event::SrqLimit(self.srq_name(srq))),
                 event => self.events.push(event),
@@ -396,7 +398,8 @@ impl Core {
         self.pass_requests();
     }
 
-    /// Wakes whoever answers what the Node asks for, if it does, and tells whether a verb has left something to be done at the backup.
+    /// Wakes the thread that serves the requests of the Node, if there are any. Also reports whether a verb left work to be done at the
+    /// backup.
     #[inline]
     pub(crate) fn pass_requests(&self) {
         let Some(control) = &self.control else { return };
@@ -408,12 +411,12 @@ impl Core {
         }
     }
 
-    /// What events call a shared receive queue of this engine: each engine counts its own.
+    /// The number by which events name a shared receive queue of this engine. Each engine numbers its own queues.
     pub(crate) fn srq_name(&self, srq: SrqId) -> SrqId {
         SrqId(srq.0 << self.owner.bits | self.owner.index)
     }
 
-    /// After what time there is something to do although nothing comes in.
+    /// The time until there is work even if no frame arrives.
     fn due_in(&self) -> Option<Duration> {
         let due = self.driver.due_in();
         match self.waits_for_room() {
@@ -422,7 +425,7 @@ impl Core {
         }
     }
 
-    /// Whether work, completions or frames wait for room, of which nobody tells.
+    /// Whether work, completions or frames wait for room. No notification arrives when room becomes free.
     fn waits_for_room(&self) -> bool {
         self.work.has_stalled() || self.completions.any_full() || self.driver.is_held_up()
     }
@@ -437,7 +440,7 @@ impl Core {
         &mut self.driver.node
     }
 
-    /// The NIC of a port: of [`Nic::WIRE`] the one that programs know, of [`DualNic::BACKUP`] its backup.
+    /// The NIC of a port: for [`Nic::WIRE`] the NIC that programs see, for [`DualNic::BACKUP`] its backup.
     pub(crate) fn nic_of(&mut self, number: usize) -> Option<&mut Nic> {
         match number {
             DualNic::BACKUP => self.driver.node.backup(),
@@ -450,7 +453,7 @@ impl Core {
         self.control.is_some()
     }
 
-    /// Whether a wire is there, be it the backup's.
+    /// Whether at least one wire is up, including the backup's.
     pub(crate) fn is_up(&mut self) -> bool {
         let mut is_up = |number| self.nic_of(number).is_some_and(|nic| nic.is_up()) && !self.driver.is_cut(number);
         is_up(Nic::WIRE) || is_up(DualNic::BACKUP)

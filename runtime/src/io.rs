@@ -1,4 +1,4 @@
-//! The interface between the loop and a packet IO backend.
+//! The interface between the driver loop and a packet IO backend.
 
 use std::fmt;
 use std::io;
@@ -13,16 +13,17 @@ use softnic_wire::{Error, Layout, MacAddr, TxFrame};
 /// The longest frame that backends carry: path MTU 4096 with every header, and room for tags.
 pub const MAX_FRAME: usize = 4096 + 256;
 
-/// Takes a frame that came in, and its layout.
+/// Called with a received frame and its layout.
 pub type TakeLocated<'a> = dyn FnMut(&mut [u8], Result<Layout, Error>) + 'a;
 
-/// Where frames come from and go to, in batches and in the backend's own memory. Nothing here waits but [`PacketIo::wait`].
+/// A backend that receives and sends frames in batches, in its own memory. Only [`PacketIo::wait`] blocks.
 pub trait PacketIo {
-    /// Hands the frames that have come in, at most `limit`, to `take`, one by one; says how many. A frame may be written to
-    /// during the call and is free afterwards.
+    /// Passes the frames that have arrived, at most `limit`, to `take`, one by one; returns their number. `take` may write to a frame
+    /// during the call; the frame is freed afterwards.
     fn receive(&mut self, limit: usize, take: &mut dyn FnMut(&mut [u8])) -> io::Result<usize>;
 
-    /// [`PacketIo::receive`], with the layout of each frame: a backend that looks for it anyway hands it on, so that it is found once.
+    /// As [`PacketIo::receive`], with the layout of each frame. A backend that parses the layout anyway passes it on, so that it is parsed
+    /// once.
     fn receive_located(&mut self, limit: usize, take: &mut TakeLocated<'_>) -> io::Result<usize> {
         self.receive(limit, &mut |frame| {
             let layout = Layout::locate(frame);
@@ -30,68 +31,68 @@ pub trait PacketIo {
         })
     }
 
-    /// Asks `next` to write frames, at most `limit` and only while there is room, until it says that it has none. What it wrote
-    /// leaves as one batch. Says how many it wrote; those that were lost on the way out are among them.
+    /// Calls `next` to write frames, at most `limit` and only while there is room, until `next` returns false. The frames written leave as
+    /// one batch. Returns the number of frames written, including those lost on the way out.
     ///
-    /// To be called regularly even when there is nothing to send: a backend may have kept what the system had no room for.
+    /// Call this regularly even with no frame to send: a backend may have kept frames for which the system had no room.
     fn transmit(&mut self, limit: usize, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> io::Result<usize>;
 
-    /// Sleeps until a frame has come in, or there is room to send that was missing, or `timeout` has passed. It may return early:
-    /// whoever calls it looks again.
+    /// Sleeps until a frame arrives, until missing room to send becomes free, or until `timeout` has passed. May return early; the caller
+    /// checks again.
     fn wait(&mut self, timeout: Duration) -> io::Result<()>;
 
-    /// Descriptors of which one can be read from when a frame has come in, for a thread that sleeps without holding the backend. It
-    /// calls [`PacketIo::prepare_sleep`] before.
+    /// Descriptors of which one becomes readable when a frame arrives, for a thread that sleeps without holding the backend. The thread
+    /// calls [`PacketIo::prepare_sleep`] before the sleep.
     fn readiness(&self) -> io::Result<Vec<OwnedFd>>;
 
-    /// From now on a frame that comes in is shown by a descriptor; `false` when one is there already.
+    /// From now on an incoming frame makes a descriptor readable. Returns `false` if a frame is already there.
     fn prepare_sleep(&mut self) -> bool {
         true
     }
 
-    /// After what time something here wants to be sent or received although nothing comes in: frames that are held back.
+    /// The time until the backend has to send or receive although no frame arrives: it holds frames back.
     fn due_in(&self) -> Option<Duration> {
         None
     }
 
-    /// After what time the next of the frames leaves that were sent and are held back here, as a wire that delays them would.
+    /// The time until the next sent frame leaves that is held back here, as a wire with delay would hold it.
     fn leaves_in(&self) -> Option<Duration> {
         None
     }
 
-    /// Frames that wait here because the system has not taken them yet.
+    /// Number of frames that wait here because the system has not accepted them yet.
     fn unsent(&self) -> usize {
         0
     }
 
-    /// Frames of both directions that were lost here, as far as the backend knows.
+    /// Number of frames of both directions that were lost here, as far as the backend knows.
     fn lost(&self) -> u64;
 
-    /// Frames that came in several pieces and were copied together here.
+    /// Number of frames that arrived in several pieces and were copied together here.
     fn joined(&self) -> u64 {
         0
     }
 
-    /// The descriptors that it holds: a process that forks closes them in the child, where they would keep the wire busy.
+    /// The file descriptors that the backend holds. A process that forks closes them in the child, where they would keep the wire in use.
     fn descriptors(&self) -> Vec<RawFd> {
         Vec::new()
     }
 
-    /// The longest frame that it carries.
+    /// The longest frame that the backend carries.
     fn max_frame(&self) -> usize {
         MAX_FRAME
     }
 }
 
-/// A line that says nothing of itself: it is asked now and then.
+/// A link that sends no notification of its state: the state is polled from time to time.
 pub(crate) trait Line: Send {
-    /// Whether it is up, after what can be done for it.
+    /// Tries to restore the link, and returns whether it is up.
     fn look(&mut self) -> bool;
 }
 
-/// A device that lets in frames to multicast groups, those that it is told.
+/// A device that receives frames to the multicast groups that were given to it.
 pub(crate) trait GroupFilter: fmt::Debug + Send + Sync {
-    /// Frames to these groups come in. Others may, too.
+    /// Makes the device receive frames to these groups. It may receive frames to other groups, too.
     fn take_groups(&self, groups: &[MacAddr]);
 }
 
@@ -149,21 +150,21 @@ impl<T: PacketIo + ?Sized> PacketIo for Box<T> {
     }
 }
 
-/// What a thread sleeps on. More than a NIC usually has queues cost an allocation.
+/// The descriptors that a thread sleeps on. A list longer than a NIC's usual number of queues is allocated on the heap.
 pub(crate) type PollFds<'a> = SmallVec<[PollFd<'a>; 16]>;
 
-/// Sleeps until one of them has what it asks for, or `timeout` has passed.
+/// Sleeps until one of the descriptors is ready, or `timeout` has passed.
 pub(crate) fn sleep_on<'a>(fds: impl IntoIterator<Item = PollFd<'a>>, timeout: Duration) -> io::Result<PollFds<'a>> {
-    // No list for poll(2) is made in memory of its own: a thread may sleep between any two packets.
+    // The list for poll(2) avoids the heap, because a thread may sleep between any two packets.
     let mut fds: PollFds<'a> = fds.into_iter().collect();
-    // Longer than the system can say is as good as for ever.
+    // A timeout beyond the range of `Timespec` is treated as infinite.
     match event::poll(&mut fds, Timespec::try_from(timeout).ok().as_ref()) {
         Ok(_) | Err(Errno::INTR) => Ok(fds),
         Err(e) => Err(e.into()),
     }
 }
 
-/// Sleeps until there is something to read, or `timeout` has passed.
+/// Sleeps until the descriptor is readable, or `timeout` has passed.
 pub(crate) fn sleep_until_readable(fd: impl AsFd, timeout: Duration) -> io::Result<()> {
     sleep_on([PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)], timeout).map(drop)
 }

@@ -1,12 +1,14 @@
-//! A network interface that many processes share: `softnic share` serves it, and `shared:IF` is a NIC on it without privileges.
+//! A network interface shared by many processes: the daemon `softnic share` serves it, and `shared:IF` is a NIC on it without privileges.
 //!
-//! The daemon makes what needs privileges, hands it over and is out of the way. Each client gets a pair of virtual devices: the inner end,
-//! in a network namespace of the client's own, has its AF_XDP sockets; the outer end stands beside the interface. A program on the interface sends every
-//! RoCE packet to the outer end of the client that it is for ([`softnic_nic::sharing`]), and so into its sockets. A program on the outer end sees every
-//! packet that the client sends: one that does not come from the port's own addresses goes nowhere, and the others go out by the interface, or to another client.
+//! The daemon creates what needs privileges, hands it over, and is not in the data path. Each client gets a pair of virtual devices. The
+//! inner end, in a network namespace of the client's own, has the client's AF_XDP sockets; the outer end is beside the interface. A program
+//! on the interface redirects every RoCE packet to the outer end of the client that it is for ([`softnic_nic::sharing`]), and so into that
+//! client's sockets. A program on the outer end handles every packet that the client sends: it drops packets that do not come from the
+//! port's own addresses, and forwards the others to the interface, or to another client.
 //!
-//! Everything of a client is held by its sockets alone: when its process ends, in whatever way, they are closed, its namespace goes, and with that its devices
-//! and their programs. The programs on the interface stay when the daemon is killed, and the next one takes them over.
+//! All resources of a client are held by its sockets alone. When its process ends, in whatever way, the sockets are closed, and with them
+//! the namespace, its devices and their programs are removed. The programs on the interface stay when the daemon is killed, and the next
+//! daemon takes them over.
 
 mod client_port;
 mod daemon;
@@ -27,51 +29,51 @@ pub use place::served_here;
 pub use seat::served;
 pub(crate) use seat::{GroupSeat, Seat};
 
-/// What a client may have.
+/// The limits of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// Queue pairs; 0 is as many as its numbers allow.
+    /// Number of queue pairs; 0 is as many as its number space allows.
     pub queue_pairs: u32,
-    /// Memory regions; 0 is as many as it likes.
+    /// Number of memory regions; 0 is unlimited.
     pub regions: u32,
-    /// Bits a second that it may send; 0 is as many as the interface carries.
+    /// Send rate in bits per second; 0 is the rate of the interface.
     pub rate: u64,
 }
 
-/// A client as the daemon sees it.
+/// The state of a client, as the daemon sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClientStatus {
-    /// Its number: the upper bits of its queue pair numbers.
+    /// The process number: the upper bits of the client's queue pair numbers.
     pub process: u32,
-    /// Its process.
+    /// The process ID.
     pub pid: u32,
-    /// Its user.
+    /// The user ID.
     pub uid: u32,
-    /// Frames that it has sent.
+    /// Number of frames sent.
     pub tx_frames: u64,
-    /// Their bytes.
+    /// Number of bytes sent.
     pub tx_bytes: u64,
-    /// Frames that it may not send: from addresses or queue pairs that are not its own, or no RoCE packets.
+    /// Number of frames that were not permitted: from addresses or queue pairs that are not the client's own, or not RoCE packets.
     pub tx_denied: u64,
-    /// Frames above its rate, or above that of datagrams to QP1.
+    /// Number of frames above the client's rate, or above the rate of datagrams to QP1.
     pub tx_policed: u64,
-    /// Frames that came for it.
+    /// Number of frames received for the client.
     pub rx_frames: u64,
-    /// Their bytes.
+    /// Number of bytes received for the client.
     pub rx_bytes: u64,
 }
 
-/// What a daemon knows of the interface that it serves.
+/// The state of a shared interface, as the daemon reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Served {
-    /// RoCE packets that came in and were for no client.
+    /// Number of received RoCE packets that were for no client.
     pub nobody: u64,
-    /// All clients, its own among them.
+    /// All clients, including the daemon's own.
     pub clients: Vec<ClientStatus>,
 }
 
 impl ClientStatus {
-    /// Its counters by their names.
+    /// The counters with their names.
     pub fn counters(&self) -> [(&'static str, u64); 6] {
         [
             ("tx_frames", self.tx_frames),

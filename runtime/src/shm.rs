@@ -1,11 +1,11 @@
-//! Backend `shm`: any number of processes of one host on one network, without privileges.
+//! Backend `shm`: a network between any number of processes of one host, without privileges.
 //!
-//! Each two processes that talk have a ring in shared memory for each direction. Who sends makes it when it has the first frame, hands it over by
-//! the socket of who receives, and goes on at once: the ring holds the frames until they are read. No third process is needed, and none is on the way. All
-//! processes have the same addresses; [`softnic_nic::sharing`] says for which of them a frame is.
+//! Each pair of communicating processes has one ring in shared memory per direction. The sender creates the ring when it has the first
+//! frame, hands the ring over by the receiver's socket, and continues at once: the ring holds the frames until they are read. No third
+//! process is involved. All processes have the same addresses; [`softnic_nic::sharing`] determines which process a frame is for.
 //!
-//! A process that is stopped, slow or gone stops nobody: when its ring is full and stays full for 20 ms, frames for it are lost and counted
-//! until it reads again.
+//! A process that is stopped, slow or gone blocks no other process. When its ring stays full for 20 ms, frames for it are lost and counted
+//! until the process reads again.
 
 mod attendant;
 mod directory;
@@ -44,75 +44,75 @@ use crate::background::Background;
 use crate::io::{MAX_FRAME, PacketIo, TakeLocated, sleep_until_readable};
 use crate::memory_wire::{Incoming, Outgoing, direction};
 
-/// How long the ring of a process may be full before frames for it are lost: longer than a live process waits for a core. Others wait as long,
-/// once.
+/// How long the ring of a process may stay full before frames for it are lost: longer than a live process waits for a core. The sender's
+/// other frames are delayed by as much, once.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// How long to keep the core while a ring is full: its reader may be waiting for it.
+/// How long to keep the core while a ring is full; afterwards the sender yields, because the reader may be waiting for this core.
 const SPIN: Duration = Duration::from_micros(20);
-/// Rounds without a frame after which, every so many of them, others may have the core: a peer is a process of this host, too, and may be
-/// waiting for it.
+/// Number of idle rounds after which the process yields its core, once per `ROUNDS_TO_YIELD` rounds. A peer is a process of this host, too,
+/// and may be waiting for the core.
 const IDLE_ROUNDS: u32 = 1024;
 const ROUNDS_TO_YIELD: u32 = 32;
-/// How soon to look again whether a ring that was full has room.
+/// Interval between checks whether a full ring has room.
 const RETRY: Duration = Duration::from_micros(50);
-/// How long a process that was not there is not looked for again.
+/// How long a process that was not found is not looked up again.
 const ABSENT: Duration = Duration::from_millis(10);
-/// Frames to itself that a process may have under way.
+/// Number of frames that a process may have queued to itself.
 const TO_OURSELVES: usize = 64;
-/// Rounds after which to look whether connections have ended, where nothing wakes us.
+/// Number of rounds between checks for ended connections, if the process is not woken.
 const ROUNDS_TO_LOOK: u32 = 4096;
-/// Events of connections taken at a time.
+/// Number of connection events read in one call.
 const EVENTS: usize = 32;
-/// Marks what is known of a connection as that of a ring that we write.
+/// Marks an epoll name as that of a connection whose ring this process writes.
 const WRITTEN: u64 = 1 << 32;
 
-/// What is known of the way to a process.
+/// The state of the connection to a process.
 #[derive(Debug)]
 enum Way {
-    /// Nobody has asked.
+    /// Never tried.
     Unknown,
-    /// It was not there; it is looked for again after this.
+    /// The process was not there; do not try again before this time.
     Absent(Instant),
-    /// It may be there, but the system refused what a ring needs; the next try is after this.
+    /// The process may be there, but the system refused a resource that a ring needs; do not try again before this time.
     Refused(Instant),
-    /// A ring.
+    /// A ring is open.
     Ring(Box<Outlet>),
 }
 
-/// A frame that was read, its payload at the beginning of a line.
+/// A buffer for a received frame, whose payload starts at a cache line.
 #[repr(C, align(64))]
 struct Frame([u8; IN_FRONT + MAX_FRAME]);
 
-/// A process's port to a network in shared memory.
+/// A process's port on a network in shared memory.
 pub(crate) struct Shm {
     directory: Arc<Directory>,
     door: Arc<Door>,
     attendant: Background,
-    /// Frames to ourselves.
+    /// Frames from this process to itself.
     to_ourselves: Outgoing,
     from_ourselves: Incoming,
-    /// To each process, by its number.
+    /// The state of the connection to each process, by process number.
     ways: Vec<Way>,
-    /// Where the last frame went: so, most likely, does the next one, which is therefore written there.
+    /// The destination of the last frame. The next frame most likely has this destination, too, so it is written into that ring.
     last: Option<Process>,
-    /// Those that have got frames in this batch.
+    /// The processes that were sent frames in this batch.
     touched: Vec<Process>,
-    /// Those that a frame to a group still has to go to.
+    /// The processes that a multicast frame has still to be sent to.
     members: Vec<Process>,
     inlets: Vec<Inlet>,
-    /// The one that is read first in the next round, and the name of the next one.
+    /// The inlet that is read first in the next round, and the epoll name of the next inlet.
     turn: usize,
     next_name: u64,
-    /// Shows that one of the connections, or the door, was written to since the last time that we went to sleep.
+    /// An epoll set: shows that a connection or the door was written to since the last sleep.
     woken: OwnedFd,
-    /// Shows connections that have ended.
+    /// An epoll set: shows connections that have ended.
     ended: OwnedFd,
     rounds: u32,
-    /// Rounds since the last frame.
+    /// Number of rounds since the last frame.
     idle: u32,
-    /// A frame that was written where it does not belong.
+    /// Buffer for a frame that was not written directly into the ring of its destination.
     scratch: Box<[u8; MAX_FRAME]>,
-    /// There is one in `scratch` of so many bytes for a process whose ring is full.
+    /// `scratch` holds a frame of this length for a process whose ring is full.
     held: Option<(Process, usize)>,
     read: Box<Frame>,
     lost: u64,
@@ -153,17 +153,17 @@ impl Shm {
         })
     }
 
-    /// The network's folder, and our place there.
+    /// The network's folder, with the place of this process in it.
     pub(crate) fn directory(&self) -> &Arc<Directory> {
         &self.directory
     }
 
-    /// Our number among the processes.
+    /// The number of this process on the network.
     pub(crate) fn process(&self) -> Process {
         self.directory.me()
     }
 
-    /// Has one frame written, and sends it; `false` when there is none.
+    /// Lets `next` write one frame, and sends it; returns `false` if there was no frame.
     fn send_one(&mut self, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> bool {
         let mut written = None;
         if let Some(process) = self.last
@@ -202,11 +202,11 @@ impl Shm {
         true
     }
 
-    /// Sends the frame in `scratch` to those whom it is for.
+    /// Sends the frame in `scratch` to its destination, or destinations.
     fn send_on(&mut self, len: usize) {
         let frame = &self.scratch[..len];
         let Ok(layout) = Layout::locate(frame) else {
-            // Nothing but RoCE has anybody to go to.
+            // Only RoCE frames have a destination.
             self.lost += 1;
             return;
         };
@@ -215,7 +215,7 @@ impl Shm {
             Addressee::Service(service) => match self.directory.owner_of(service) {
                 Ok(Some(owner)) if self.way_to(owner).is_some() => self.put_or_hold(owner, len),
                 Ok(Some(owner)) if matches!(self.ways[owner.number() as usize], Way::Refused(_)) => self.lost += 1,
-                // Who asks for what nobody has is told so by itself.
+                // A request for a service that no process has is returned to this process, whose own NIC rejects it.
                 Ok(_) => self.put_or_hold(self.process(), len),
                 Err(_) => self.lost += 1,
             },
@@ -231,7 +231,7 @@ impl Shm {
     fn put_to_members(&mut self, group: IpAddr, len: usize) {
         self.directory.members(group, &mut self.members);
         while let Some(process) = self.members.pop() {
-            // Nobody waits for a member.
+            // A full ring of a group member does not block the sender.
             if self.put(process, len) != Put::Done {
                 self.lost += 1;
             }
@@ -246,7 +246,7 @@ impl Shm {
         }
     }
 
-    /// Sends the frame that is held; `false` when there is still no room for it.
+    /// Sends the held frame; returns `false` if there is still no room for it.
     fn send_held(&mut self) -> bool {
         let Some((process, len)) = self.held.take() else { return true };
         self.put_or_hold(process, len);
@@ -277,7 +277,7 @@ impl Shm {
         }
     }
 
-    /// The way to a process, which is made if there is none: `None` when the process is not there.
+    /// Makes sure that there is a ring to a process; returns `None` if the process is not there.
     fn way_to(&mut self, process: Process) -> Option<()> {
         if process == self.process() {
             return Some(());
@@ -304,7 +304,7 @@ impl Shm {
         is_there
     }
 
-    /// The process is gone, or does not keep to the rules.
+    /// Closes the ring to a process that is gone, or that violates the ring protocol.
     #[cold]
     fn forget(&mut self, process: Process) {
         self.ways[process.number() as usize] = Way::Absent(Instant::now() + ABSENT);
@@ -323,7 +323,7 @@ impl Shm {
         }
     }
 
-    /// Takes over the rings that others brought.
+    /// Takes over the rings that other processes have brought.
     #[cold]
     fn take_over(&mut self, arrivals: Vec<attendant::Arrival>) {
         for arrival in arrivals {
@@ -336,15 +336,15 @@ impl Shm {
         }
     }
 
-    /// Has both sets show what happens on a connection.
+    /// Adds a connection to both epoll sets.
     fn watch(&self, connection: &UnixStream, name: u64) -> io::Result<()> {
         let name = epoll::EventData::new_u64(name);
-        // Once for each time that it is written to: what was written stays there until we go to sleep.
+        // Edge-triggered: one event for each write. The bytes stay in the socket until this process goes to sleep.
         epoll::add(&self.woken, connection, name, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
         Ok(epoll::add(&self.ended, connection, name, epoll::EventFlags::RDHUP)?)
     }
 
-    /// Sees which connections have ended.
+    /// Finds the connections that have ended.
     #[cold]
     fn forget_ended(&mut self) {
         for name in names(&self.ended) {
@@ -356,18 +356,19 @@ impl Shm {
                 self.forget(process);
             }
         }
-        // Nobody may come by for long.
+        // The next receive, which also drops ended inlets, may be far away.
         self.drop_inlets();
     }
 
-    /// Rings by which nothing more will come.
+    /// Drops the rings that will receive nothing more.
     #[cold]
     fn drop_inlets(&mut self) {
         self.lost += self.inlets.iter().filter(|inlet| inlet.is_over()).map(|inlet| inlet.lost).sum::<u64>();
         self.inlets.retain(|inlet| !inlet.is_over());
     }
 
-    /// Takes off what woke us. To be done by who goes to sleep alone: others may make rounds while somebody is about to sleep.
+    /// Clears the wake-ups. Called only by the thread that goes to sleep: other threads may make rounds while that thread prepares to
+    /// sleep.
     #[cold]
     fn drain(&mut self) {
         self.door.wake.drain();
@@ -379,11 +380,11 @@ impl Shm {
     }
 }
 
-/// The names of the connections that a set shows now, some of them.
+/// The names of connections with an event in an epoll set; at most `EVENTS` of them.
 fn names(set: &OwnedFd) -> impl Iterator<Item = u64> + use<> {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let (mut room, mut names) = ([const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS], [0; EVENTS]);
-    // Interrupted: another look follows.
+    // If the call is interrupted, a later call finds the events.
     let count = epoll::wait(set, &mut room[..], Some(&now)).map_or(0, |(events, _)| {
         names.iter_mut().zip(events.iter()).for_each(|(name, event)| *name = event.data.u64());
         events.len()
@@ -451,7 +452,7 @@ impl PacketIo for Shm {
     }
 
     fn prepare_sleep(&mut self) -> bool {
-        // In this order: the end of a connection that is drained here is seen behind it.
+        // This order matters: the end of a connection that is drained here is found afterwards.
         self.drain();
         self.forget_ended();
         self.inlets.iter().for_each(|inlet| inlet.reader.sleep());
@@ -465,13 +466,14 @@ impl PacketIo for Shm {
         self.held.map(|_| RETRY)
     }
 
-    /// Those for which nobody was there or the ring was full for long, those that broke the rules, and those of processes that were turned away.
+    /// The sum of: frames for processes that were absent or whose ring stayed full, frames that violate the protocol, and rings of
+    /// processes that were turned away.
     fn lost(&self) -> u64 {
         self.lost + self.door.refused() + self.inlets.iter().map(|inlet| inlet.lost).sum::<u64>()
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
-        // Connections come and go, and tell who forks themselves.
+        // Connections come and go; each registers its own descriptor for processes that fork.
         let own = [
             self.woken.as_raw_fd(),
             self.ended.as_raw_fd(),

@@ -1,7 +1,7 @@
-//! Several engines of one NIC: a frame that came in at one of them and is for a queue pair of another is handed over.
+//! Several engines of one NIC: an engine that receives a frame for a queue pair of another engine hands the frame over.
 //!
-//! The peer's UDP source port decides at which queue of the device a frame comes in, so any engine may receive any frame. The upper bits
-//! of a queue pair's number say whose it is. Frames to a multicast group are for all.
+//! The peer's UDP source port determines the device queue at which a frame arrives, so any engine may receive any frame. The upper bits of
+//! a queue pair number identify the engine that owns the queue pair. Frames to a multicast group go to all engines.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -17,28 +17,28 @@ use crate::io::{PacketIo, TakeLocated, sleep_on};
 use crate::memory_wire::{Incoming, Outgoing, direction};
 use crate::wake::Wake;
 
-/// Frames that may be under way from one engine to another.
+/// Capacity, in frames, of the ring from one engine to another.
 const HANDED_OVER: usize = 64;
 
-/// A backend that keeps to the frames of its own queue pairs.
+/// A backend that delivers only the frames for its own engine's queue pairs.
 pub(crate) struct Steering {
     inner: Io,
     index: u32,
     bits: u32,
-    /// From each other engine, and to it; at our own place there is nothing.
+    /// The rings from and to each other engine; the engine's own entry is empty.
     incoming: Vec<Option<Incoming>>,
     outgoing: Vec<Option<Outgoing>>,
-    /// Ours, and those of the others.
+    /// The wake-ups of all engines, including this one.
     wakes: Vec<Arc<Wake>>,
-    /// The backend's descriptors.
+    /// The descriptors of the backend.
     shown: Vec<OwnedFd>,
-    /// The engines that frames were handed over to in this batch, a bit each.
+    /// The engines that frames were handed to in this batch, one bit each.
     touched: Vec<u64>,
     lost: u64,
 }
 
 impl Steering {
-    /// Joins the backends of one NIC; a single one needs nothing.
+    /// Joins the backends of one NIC; a single backend is returned unchanged.
     pub(crate) fn among(ios: Vec<Io>, bits: u32) -> io::Result<Vec<Io>> {
         if ios.len() < 2 {
             return Ok(ios);
@@ -65,16 +65,16 @@ impl Steering {
     }
 }
 
-/// The engine that asks for neighbours, and is asked: it gets all that is no RoCE packet.
+/// The engine that resolves neighbours: it gets all frames that are not RoCE packets.
 const FIRST: u32 = 0;
 
-/// Whose frame it is, by the upper bits of its queue pair's number; `None` for a group's, which is everybody's.
+/// The engine that owns a frame, by the upper bits of its queue pair number; `None` for a frame to a group, which all engines get.
 fn owner(frame: &[u8], layout: &Result<Layout, Error>, bits: u32) -> Option<u32> {
     let Ok(layout) = layout else { return Some(FIRST) };
     let Ok(header) = bth::Packet::new_checked(frame.get(layout.bth..).unwrap_or_default()) else { return Some(FIRST) };
     match header.dest_qp() {
         Qpn::MULTICAST => None,
-        // What is negotiated for a queue pair goes to QP1, and is taken where the queue pair is.
+        // A MAD that negotiates for a queue pair is sent to QP1, and is handled by the engine that owns the queue pair.
         Qpn::GSI => Some(Owner::of(negotiated_qp(frame, layout).unwrap_or(Qpn::GSI), bits)),
         qpn => Some(Owner::of(qpn, bits)),
     }
@@ -89,7 +89,7 @@ impl PacketIo for Steering {
         let Steering { inner, index, bits, incoming, outgoing, wakes, touched, lost, .. } = self;
         let mut taken = 0;
         for from in incoming.iter_mut().flatten() {
-            // The rings carry bytes alone.
+            // The rings carry only bytes, so the layout is parsed again.
             taken += from.take(limit - taken, &mut |frame| {
                 let layout = Layout::locate(frame);
                 take(frame, layout);
@@ -234,7 +234,7 @@ mod tests {
         let (mut peers, ours): (Vec<_>, Vec<Io>) =
             (0..3).map(|_| MemoryWire::pair().map(|(a, b)| (a, Box::new(b) as Io)).unwrap()).unzip();
         let mut engines = Steering::among(ours, 2).unwrap();
-        // Owners 0, 1, 2 by the two upper bits; all come in at engine 1.
+        // The two upper bits select owners 0, 1, and 2; all frames arrive at engine 1.
         let frames = [5, 0x40_0005, 0x80_0005, 0xff_ffff].map(|n| frame_to(Qpn::new(n)));
         let mut rest = frames.iter();
         peers[1].transmit(8, &mut |tx| rest.next().is_some_and(|f| tx.put_frame(f).is_ok())).unwrap();
@@ -261,7 +261,7 @@ mod tests {
         let (mut peers, ours): (Vec<_>, Vec<Io>) =
             (0..65).map(|_| MemoryWire::pair().map(|(a, b)| (a, Box::new(b) as Io)).unwrap()).unzip();
         let mut engines = Steering::among(ours, 7).unwrap();
-        // Owner 64 by the seven upper bits.
+        // The seven upper bits select owner 64.
         let frame = frame_to(Qpn::new(64 << 17 | 5));
         assert!(engines[64].prepare_sleep());
         peers[3].transmit(1, &mut |tx| tx.put_frame(&frame).is_ok()).unwrap();
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(received(&mut engines[64]), [frame]);
     }
 
-    /// A MAD to QP1 about the queue pair `qpn` of the receiver's. MADs about failover begin as those of the negotiation do.
+    /// A MAD to QP1 about the receiver's queue pair `qpn`. MADs about failover start as those of the negotiation do.
     fn mad_about(qpn: u32, kind: Kind, attribute: Attribute) -> Vec<u8> {
         let refused = matches!(kind, Kind::Answer(status) if status != Status::SUCCESS);
         let mad = Negotiation {
@@ -278,7 +278,7 @@ mod tests {
             kind,
             version: vendor::VERSION,
             sender_qpn: 0x00_0007,
-            // One who refuses sends back what he got.
+            // A receiver that refuses returns the fields that it got.
             receiver_qpn: if refused { 0x00_0007 } else { qpn },
             extensions: Extensions::SR,
             settings: Settings::NONE.with(SrSettings { window: 64 }),

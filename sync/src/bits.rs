@@ -1,32 +1,34 @@
-//! Bits that threads of a NIC set and a program reads: a bit is set when all threads that have a part of it have done theirs, and who sees it
-//! sees all that they wrote before. Beside them a word that comes in pieces.
+//! A bitmap that several NIC threads set and a program reads. A bit is set once every thread that works on the bit's range has finished its
+//! part. A reader that sees the bit also sees everything those threads wrote before. Next to the bits is one word of 32 bits that arrives
+//! in pieces.
 
 use crate::primitives::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-/// The bits, none of them set at first.
+/// The bitmap; all bits are clear at first.
 #[derive(Debug, Default)]
 pub struct Bits {
     words: Box<[AtomicU64]>,
-    /// For bits of several threads: how many of these are not done with each.
+    /// For bits shared by several threads: for each bit, the number of threads that have not finished their part.
     parts: Box<[AtomicU8]>,
-    /// The word, the pieces of it that have come, and whether these are all.
+    /// The value of the word, the pieces of it that have arrived, and whether all pieces have arrived.
     value: AtomicU32,
     pieces: AtomicU32,
     whole: AtomicU32,
 }
 
 impl Bits {
-    /// Room for so many bits, all of which are set by one thread.
+    /// Creates a bitmap of `bits` bits, all of which are set by one thread.
     pub fn new(bits: usize) -> Bits {
         Bits { words: (0..bits.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(), ..Bits::default() }
     }
 
-    /// How many bits there is room for.
+    /// The number of bits that the bitmap has room for.
     pub fn capacity(&self) -> usize {
         self.words.len() * 64
     }
 
-    /// Forgets everything, for so many bits. `parts` says how many threads have a part of each; without, one thread has them all.
+    /// Clears the first `bits` bits and the word. `parts` gives the number of threads that work on each bit; without it, one thread sets
+    /// every bit.
     #[cfg(not(loom))]
     pub fn reset(&mut self, bits: usize, parts: Option<&dyn Fn(usize) -> u8>) {
         self.words.iter_mut().take(bits.div_ceil(64)).for_each(|word| *word.get_mut() = 0);
@@ -40,31 +42,32 @@ impl Bits {
         self.parts.iter_mut().take(bits).enumerate().for_each(|(bit, left)| *left.get_mut() = parts(bit));
     }
 
-    /// Sixty-four bits, the first in the lowest place.
+    /// Returns 64 bits, the first one in the least significant place.
     #[inline]
     pub fn word(&self, index: usize) -> u64 {
         self.words.get(index).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    /// The words themselves: written with release order, to be read with acquire order.
+    /// The words of the bitmap. They are written with release ordering; read them with acquire ordering.
     pub fn as_ptr(&self) -> *const u64 {
         self.words.as_ptr().cast()
     }
 
-    /// Sets a bit, where only one thread sets any: nobody comes between reading the word and writing it.
+    /// Sets a bit when only one thread sets bits at all: no other thread can write between the load and the store.
     #[inline]
     pub fn set_alone(&self, bit: usize) {
         let word = &self.words[bit / 64];
         word.store(word.load(Ordering::Relaxed) | 1 << (bit % 64), Ordering::Release);
     }
 
-    /// Sets a bit of which one thread has all, where other threads set other bits.
+    /// Sets a bit that belongs to one thread, while other threads set other bits.
     #[inline]
     pub fn set(&self, bit: usize) {
         self.words[bit / 64].fetch_or(1 << (bit % 64), Ordering::Release);
     }
 
-    /// One thread has done its part of a bit: the last one sets it. Each acquires what those before it wrote, so the bit stands for all of it.
+    /// Finishes one thread's part of a bit; the last thread sets the bit. Each thread acquires what the threads before it wrote, so the bit
+    /// covers the writes of all of them.
     #[inline]
     pub fn finish_part(&self, bit: usize) {
         if self.parts[bit].fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -72,22 +75,22 @@ impl Bits {
         }
     }
 
-    /// A piece of the word has come: bits of it that are in no other piece. `all` are the pieces that there are.
+    /// Adds a piece of the word: bits that are in no other piece. `all` is the mask of all pieces.
     pub fn add_piece(&self, piece: u32, bits: u32, all: u32) {
         self.value.fetch_or(bits, Ordering::Relaxed);
-        // Each acquires what those before it added.
+        // Each thread acquires what the threads before it added.
         if self.pieces.fetch_or(piece, Ordering::AcqRel) | piece == all {
             self.whole.store(1, Ordering::Release);
         }
     }
 
-    /// The word is there, all of it.
+    /// Sets the whole word at once.
     pub fn set_value(&self, value: u32) {
         self.value.store(value, Ordering::Relaxed);
         self.whole.store(1, Ordering::Release);
     }
 
-    /// The word, when all pieces of it have come.
+    /// The word, once all its pieces have arrived.
     pub fn value(&self) -> Option<u32> {
         (self.whole.load(Ordering::Acquire) == 1).then(|| self.value.load(Ordering::Relaxed))
     }
@@ -99,10 +102,10 @@ mod tests {
 
     use super::*;
 
-    /// Memory of chunks, of which each thread writes its own part.
+    /// Memory of several chunks; each thread writes its own part of each chunk.
     struct Chunks([[UnsafeCell<usize>; THREADS]; BITS]);
 
-    // SAFETY: each cell is written by one thread, and read by another only after it saw the bit; miri says so where that does not hold.
+    // SAFETY: each cell is written by one thread, and another thread reads the cell only after it saw the bit; miri reports a violation.
     #[expect(unsafe_code, reason = "memory that is written while somebody else waits for a bit")]
     unsafe impl Sync for Chunks {}
 
@@ -118,11 +121,11 @@ mod tests {
             std::thread::scope(|scope| {
                 for thread in 0..THREADS {
                     scope.spawn(move || {
-                        // Each begins elsewhere.
+                        // Each thread starts at another bit.
                         for i in 0..BITS {
                             let bit = (i + thread * BITS / THREADS) % BITS;
                             #[expect(unsafe_code, reason = "the payload of a packet")]
-                            // SAFETY: only this thread writes the cell, and nobody reads it before the bit is set.
+                            // SAFETY: only this thread writes the cell, and no thread reads the cell before the bit is set.
                             unsafe {
                                 *chunks.0[bit][thread].get() = bit * round + thread;
                             }
@@ -133,13 +136,13 @@ mod tests {
                 }
                 for (bit, chunk) in chunks.0.iter().enumerate() {
                     #[expect(unsafe_code, reason = "programs read the words without a call")]
-                    // SAFETY: there are words for all bits, which are atomic.
+                    // SAFETY: the pointer stays within the words, which cover all bits and are atomic.
                     let word = unsafe { AtomicU64::from_ptr(bits.as_ptr().add(bit / 64).cast_mut()) };
                     while word.load(Ordering::Acquire) >> (bit % 64) & 1 == 0 {
                         std::thread::yield_now();
                     }
                     #[expect(unsafe_code, reason = "the program reads what the bit stands for")]
-                    // SAFETY: the bit was seen, so nobody writes any more.
+                    // SAFETY: the bit was seen, so no thread writes the cell any more.
                     let found = chunk.each_ref().map(|part| unsafe { *part.get() });
                     assert_eq!(found, [0, 1, 2].map(|thread| bit * round + thread));
                 }
@@ -154,10 +157,10 @@ mod loom_tests {
     use super::*;
     use crate::primitives::{Arc, UnsafeCell};
 
-    /// Memory of a chunk, of which each thread writes its own byte.
+    /// Memory of one chunk; each thread writes its own byte.
     struct Chunk([UnsafeCell<u8>; 2]);
 
-    // SAFETY: each cell is written by one thread, and read by another only after it saw the bit; loom says so where that does not hold.
+    // SAFETY: each cell is written by one thread, and another thread reads the cell only after it saw the bit; loom reports a violation.
     #[expect(
         unsafe_code,
         reason = "loom's cells are not Sync, and that they are used as if they were is what is tried"
@@ -175,13 +178,13 @@ mod loom_tests {
 
     fn write(chunk: &Chunk, at: usize) {
         #[expect(unsafe_code, reason = "the payload of a packet")]
-        // SAFETY: only this thread writes the cell, and nobody reads it before the bit is set.
+        // SAFETY: only this thread writes the cell, and no thread reads the cell before the bit is set.
         chunk.0[at].with_mut(|byte| unsafe { *byte = 1 });
     }
 
     fn read(chunk: &Chunk, at: usize) -> u8 {
         #[expect(unsafe_code, reason = "the program reads what the bit stands for")]
-        // SAFETY: the bit was seen, so nobody writes any more.
+        // SAFETY: the bit was seen, so no thread writes the cell any more.
         chunk.0[at].with(|byte| unsafe { *byte })
     }
 

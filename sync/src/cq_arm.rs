@@ -1,11 +1,11 @@
-//! Whether a completion queue is armed: its program asks to be woken by a completion.
+//! The arm of a completion queue: the program's request to be woken by a completion.
 //!
-//! The program arms and then looks into the rings; an engine puts completions into a ring and then looks for an arm. With a full barrier
-//! between the two at least one of them sees the other. One arm wakes once.
+//! The program arms and then looks into the rings. An engine puts completions into a ring and then looks for an arm. A full barrier between
+//! the two steps on each side ensures that at least one side sees the other. One arm causes one wake-up.
 //!
-//! Mellanox hardware raises an event at arming, too, for completions that came before, were not polled, and raised no event yet; programs rely
-//! on that. So each ring has a mark behind the completion that raised the last event, and one behind the last solicited completion.
-//! Marks count completions since the ring was made, as the ring's own counts do.
+//! Mellanox hardware also raises an event at arming, for completions that arrived earlier, were not polled, and have raised no event yet.
+//! Programs rely on this. So each ring has a mark behind the completion that raised the last event, and a mark behind the last solicited
+//! completion. Marks count completions since the ring was created, as the ring's own counts do.
 
 use crate::primitives::{AtomicU8, AtomicUsize, Ordering, fence};
 
@@ -25,46 +25,47 @@ pub struct CqArm {
 struct Marks {
     /// Behind the completion that raised the last event.
     notified: AtomicUsize,
-    /// Behind the last solicited completion. The ring's engine alone writes this one.
+    /// Behind the last solicited completion. Written only by the ring's engine.
     solicited: AtomicUsize,
 }
 
-/// Completions that an engine put into its ring together.
+/// Completions that an engine put into its ring in one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batch {
-    /// Completions that were put into the ring before.
+    /// Number of completions put into the ring before this batch.
     pub first: usize,
-    /// The count behind the last solicited one of them, if there is one. A completion that failed is solicited.
+    /// The count behind the last solicited completion of the batch, if there is one. A failed completion counts as solicited.
     pub solicited: Option<usize>,
 }
 
-/// The later one of two counts, which wrap.
+/// The later of two counts, which wrap around.
 #[inline]
 fn later(a: usize, b: usize) -> usize {
     if (a.wrapping_sub(b) as isize) < 0 { b } else { a }
 }
 
 impl CqArm {
-    /// Not armed, for a queue of so many rings.
+    /// Creates an unarmed queue of `rings` rings.
     pub fn new(rings: usize) -> CqArm {
         let marks = || Marks { notified: AtomicUsize::new(0), solicited: AtomicUsize::new(0) };
         CqArm { armed: AtomicU8::new(NONE), rings: (0..rings).map(|_| marks()).collect() }
     }
 
-    /// Arms for any completion, or only for one that the peer asked an event for, or that failed. An arm for any stays one for any.
-    /// Whether there was none before: then [`CqArm::take_if`], [`CqArm::take_missed`] or [`CqArm::disarm`] says `true` for this one, once.
+    /// Arms for any completion, or only for solicited and failed ones. An arm for any completion is never narrowed to solicited ones.
+    /// Returns whether the queue was unarmed before. If so, one call of [`CqArm::take_if`], [`CqArm::take_missed`] or [`CqArm::disarm`]
+    /// returns `true` for this arm.
     pub fn arm(&self, only_solicited: bool) -> bool {
         let before = self.armed.fetch_max(if only_solicited { SOLICITED } else { NEXT }, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         before == NONE
     }
 
-    /// Takes the arm away; whether there was one.
+    /// Removes the arm; returns whether there was one.
     pub fn disarm(&self) -> bool {
         self.armed.swap(NONE, Ordering::Relaxed) != NONE
     }
 
-    /// Takes the arm if completions that were put into a ring before this call fulfil it; the program is woken if so.
+    /// Takes the arm if the completions that were put into a ring before this call satisfy it. The caller then wakes the program.
     #[inline]
     pub fn take_if(&self, ring: usize, batch: Batch) -> bool {
         if let Some(solicited) = batch.solicited {
@@ -78,13 +79,13 @@ impl CqArm {
         }
     }
 
-    /// Takes the arm, after [`CqArm::arm`], if a completion is in a ring that was neither polled nor raised an event; the program is woken
-    /// if so. `polled` completions of the ring were taken out, and `written` were put in.
+    /// Takes the arm, after [`CqArm::arm`], if a ring holds a completion that was not polled and raised no event. The caller then wakes the
+    /// program. `polled` is the number of completions taken out of the ring, `written` the number put in.
     pub fn take_missed(&self, ring: usize, polled: usize, written: usize) -> bool {
         let marks = &self.rings[ring];
         let done = later(polled, marks.notified.load(Ordering::Relaxed));
         let mark = match self.armed.load(Ordering::Relaxed) {
-            // One at a time: a program may take one completion for each event.
+            // One completion per event: a program may poll only one completion for each event.
             NEXT if later(done, written) != done => done.wrapping_add(1),
             SOLICITED => marks.solicited.load(Ordering::Relaxed),
             _ => done,
@@ -98,12 +99,13 @@ impl CqArm {
             return false;
         }
         let notified = &self.rings[ring].notified;
-        // Where both ends raise an event at a time the later mark stays, or the earlier one, which costs one event too many.
+        // When both sides raise an event at once, either the later mark remains, or the earlier one, which causes one event too many.
         notified.store(later(notified.load(Ordering::Relaxed), mark), Ordering::Relaxed);
         true
     }
 
-    /// A ring was replaced by one that holds what was left in it, while its engine stood still: `count` has each old count as the new one.
+    /// A ring was replaced, while its engine was stopped, by a ring that holds the remaining completions. `count` maps each old count to
+    /// the new one.
     pub fn replace_ring(&self, ring: usize, count: impl Fn(usize) -> usize) {
         let Marks { notified, solicited } = &self.rings[ring];
         for mark in [notified, solicited] {
@@ -116,7 +118,7 @@ impl CqArm {
 mod tests {
     use super::*;
 
-    /// One completion, put in behind `first` others.
+    /// A batch of one completion, put in behind `first` others.
     fn one(first: usize, solicited: bool) -> Batch {
         Batch { first, solicited: solicited.then(|| first.wrapping_add(1)) }
     }
@@ -136,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_completion_that_raised_no_event_and_is_not_polled_raises_one_at_arming() {
-        // Counts wrap on the way.
+        // The counts wrap around during the test.
         let start = usize::MAX - 1;
         let arm = CqArm::new(2);
         arm.replace_ring(1, |_| start);
@@ -147,7 +149,7 @@ mod tests {
         assert!(missed(0, 3) && missed(0, 3) && missed(0, 3), "one event for each of them");
         assert!(!missed(0, 3), "all were told of");
         assert!(!missed(3, 3) && missed(3, 4) && !missed(4, 4));
-        // What an engine raised an event for is not told of again; what came with it is.
+        // A completion for which an engine raised an event raises no second one; other completions of the same batch still do.
         assert!(arm.arm(false) && arm.take_if(1, Batch { first: at(4), solicited: None }));
         assert!(!missed(4, 5));
         assert!(missed(4, 6) && !missed(4, 6));
@@ -163,7 +165,7 @@ mod tests {
         assert!(missed(0, 3) && !missed(0, 3), "once");
         assert!(arm.arm(false) && arm.take_missed(0, 0, 3), "the one behind it is there for whoever waits for any");
         assert!(!arm.take_if(0, one(3, true)) && !missed(4, 4), "polled");
-        // A ring that took over what was left of this one.
+        // A new ring takes over the remaining completions of this one.
         assert!(!arm.take_if(0, one(4, true)));
         arm.replace_ring(0, |count| count.saturating_sub(4));
         assert!(missed(0, 1) && !missed(0, 1));
@@ -178,7 +180,7 @@ mod loom_tests {
 
     const FIRST: Batch = Batch { first: 0, solicited: None };
 
-    /// Engines complete one thing each while the program goes to sleep, as `arm` and `poll` would have it.
+    /// Each engine completes one request while the program goes to sleep, in the order of `arm` and `poll`.
     fn model(engines: usize) {
         loom::model(move || {
             let shared = Arc::new((CqArm::new(engines), AtomicBool::new(false)));
@@ -199,7 +201,7 @@ mod loom_tests {
             shared.0.arm(false);
             let taken = look();
             threads.into_iter().for_each(|thread| thread.join().unwrap());
-            // The queue was armed before the look: what the look did not find wakes.
+            // The queue was armed before the look, so a completion that the look did not find wakes the program.
             assert!(taken == engines || shared.1.load(Ordering::Acquire), "it sleeps and nobody wakes it");
             assert_eq!(taken + look(), engines);
         });
@@ -215,7 +217,8 @@ mod loom_tests {
         model(2);
     }
 
-    /// The program never looks itself: whatever comes, before the arming or after it, raises one event, by one end or the other.
+    /// The program never polls. A completion raises one event, whether it arrives before the arming or after it, from one side or the
+    /// other.
     fn arms_and_sleeps(only_solicited: bool) {
         loom::model(move || {
             let shared = Arc::new((CqArm::new(1), AtomicU32::new(0)));
@@ -254,8 +257,8 @@ mod loom_tests {
         arms_and_sleeps(true);
     }
 
-    /// A program is counted before it arms, and whoever ends an arm takes the count off: while there is an arm the count is never 0, and
-    /// without one it is 0 again.
+    /// A program is counted before it arms, and the side that ends an arm removes the count. While an arm exists the count is never 0;
+    /// without an arm the count is 0 again.
     #[test]
     fn an_armed_program_is_counted_as_long_as_the_arm_stands() {
         loom::model(|| {

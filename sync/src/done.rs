@@ -1,16 +1,17 @@
-//! Which of numbered pieces of work are done: one thread says so, others look without waiting for it.
+//! Progress of numbered work: one thread marks numbers as done, and other threads read the marks without waiting.
 //!
-//! Work is mostly done in its order. So there is a number below which all is done, and bits for what is done ahead of it, as far as these reach.
+//! Work mostly completes in order. So the state is a number below which all work is done, and a window of bits for work that is done ahead
+//! of it.
 
 use std::ops::Range;
 
 use crate::primitives::{AtomicU64, Ordering};
 
 const WORDS: usize = if cfg!(loom) { 1 } else { 16 };
-/// How far ahead of the first that is not done others can be told of.
+/// Size of the window of bits ahead of the first number that is not done.
 const WINDOW: u64 = if cfg!(loom) { 2 } else { 64 * WORDS as u64 };
 
-/// What is done.
+/// The numbers that are done.
 #[derive(Debug, Default)]
 pub struct Done {
     below: AtomicU64,
@@ -23,7 +24,7 @@ impl Done {
         (&self.ahead[at as usize / 64], 1 << (at % 64))
     }
 
-    /// Something is done, perhaps before what came earlier. Only the one thread says so.
+    /// Marks a number as done, possibly ahead of earlier ones. Called by the one marking thread only.
     pub fn mark(&self, number: u64) {
         let below = self.below.load(Ordering::Relaxed);
         if number >= below && number - below < WINDOW {
@@ -32,11 +33,12 @@ impl Done {
         }
     }
 
-    /// All below this number is done. Only the one thread says so. The numbers that others can be told of from now on: what of these is done
-    /// already was marked too early, and must be marked again.
+    /// Marks all numbers below `below` as done. Called by the one marking thread only. Returns the numbers that enter the window: one of
+    /// these that is already done was marked too early, and must be marked again.
     pub fn advance(&self, below: u64) -> Range<u64> {
         let before = self.below.load(Ordering::Relaxed);
-        // First the bits, which serve later numbers as soon as those are in reach. A number that is looked at in between is not done yet.
+        // The bits are cleared first, because they serve later numbers as soon as those enter the window. A number that another thread
+        // reads in between is reported as not done yet.
         for number in before..below.min(before.saturating_add(WINDOW)) {
             let (word, bit) = self.place(number);
             word.fetch_and(!bit, Ordering::Relaxed);
@@ -48,7 +50,7 @@ impl Done {
         (before + WINDOW).max(below)..below + WINDOW
     }
 
-    /// Whether something is done; `None` when it is too far ahead of what is not for this to know.
+    /// Whether a number is done; `None` if the number is ahead of the window.
     #[inline]
     pub fn is_done(&self, number: u64) -> Option<bool> {
         let below = self.below.load(Ordering::Acquire);
@@ -58,7 +60,7 @@ impl Done {
         if number - below >= WINDOW {
             return None;
         }
-        // A bit that is another number's by now is one of a number so far ahead that this one is done, too.
+        // A bit that meanwhile serves another number serves one so far ahead that this number is done, too.
         let (word, bit) = self.place(number);
         Some(word.load(Ordering::Acquire) & bit != 0)
     }
@@ -77,7 +79,7 @@ mod tests {
         assert_eq!((done.is_done(WINDOW - 1), done.is_done(WINDOW)), (Some(false), None));
         assert_eq!(done.advance(2), WINDOW..WINDOW + 2);
         assert_eq!([1, 2, 3].map(|n| done.is_done(n)), [Some(true), Some(false), Some(true)]);
-        // It was too far ahead to be marked, and is not any more.
+        // The number was too far ahead to be marked, and is now inside the window.
         assert_eq!(done.is_done(WINDOW), Some(false));
         done.mark(WINDOW);
         assert_eq!(done.is_done(WINDOW), Some(true));
@@ -94,7 +96,7 @@ mod loom_tests {
     use super::*;
     use crate::primitives::{Arc, AtomicBool};
 
-    /// What is not done is never said to be, although the places of bits serve again and again.
+    /// A number that is not done is never reported as done, although the bits are reused.
     #[test]
     fn nothing_is_said_to_be_done_before_it_is() {
         loom::model(|| {
@@ -103,7 +105,7 @@ mod loom_tests {
             let writer = loom::thread::spawn(move || {
                 other.0.mark(1);
                 other.0.advance(2);
-                // The place of number 1 serves number 3.
+                // Number 3 reuses the bit of number 1.
                 other.1.store(true, Ordering::Release);
                 other.0.mark(3);
             });

@@ -1,36 +1,37 @@
-//! Doorbells: how the threads that post work tell an engine which queues to look at.
+//! Doorbells: a thread that posts work marks the queue, so that the engine knows which queues to look into.
 //!
-//! A queue that rings sets its bit, and behind it the bit of its group. The engine takes both down before it looks into the queue, so what is
-//! posted after the look rings again. Whoever finds the bit of the queue set leaves the rest to the thread that set it.
+//! A ringing queue sets its own bit, and then the bit of its group. The engine clears both before it looks into the queue, so work posted
+//! after the look rings again. A thread that finds the queue's bit already set leaves the rest to the thread that set it.
 //!
-//! No step waits for another thread's. A list in which the reader waits for a writer that has begun would do harm: where the engine runs in
-//! real time it never lets the writer have its core, and both stand still until the system stops the engine, most of a second later.
+//! No step waits for another thread. A list in which the reader waits for a writer that has started would be harmful: an engine with
+//! real-time priority never yields its core to the writer, and both stand still until the system stops the engine, most of a second later.
 
 use crate::primitives::{AtomicU64, Ordering};
 
-/// Bits of a word, and groups of words.
+/// Bits per word, and also the maximum number of groups.
 const BITS: usize = u64::BITS as usize;
 
 /// The queues that rang at an engine.
 #[derive(Debug)]
 pub struct Doorbells {
-    /// A bit for each queue.
+    /// One bit per queue.
     queues: Box<[AtomicU64]>,
-    /// Words of `queues` that a group has.
+    /// Number of words of `queues` per group.
     words: usize,
-    /// A bit for each group in which a queue may have rung.
+    /// One bit per group in which a queue may have rung.
     groups: AtomicU64,
 }
 
 impl Doorbells {
-    /// For so many queues.
+    /// Creates doorbells for `queues` queues.
     pub fn new(queues: usize) -> Doorbells {
         let all = queues.div_ceil(BITS).max(1);
         let words = all.div_ceil(BITS);
         Doorbells { queues: (0..all).map(|_| AtomicU64::new(0)).collect(), words, groups: AtomicU64::new(0) }
     }
 
-    /// Work was put into the queue `index`, published before this: whether the engine must be told to look here.
+    /// Rings for the queue `index`, whose new work was published before this call. Returns whether the engine must be notified to look at
+    /// the doorbells.
     #[inline]
     pub fn ring(&self, index: u32) -> bool {
         let first = self.ring_queue(index);
@@ -40,11 +41,11 @@ impl Doorbells {
         first
     }
 
-    /// The first half; whether the second is to follow.
+    /// The first half of a ring; returns whether the second half is to follow.
     #[inline]
     fn ring_queue(&self, index: u32) -> bool {
         let bit = 1 << (index as usize % BITS);
-        // There are no more queues than bits.
+        // There are never more queues than bits.
         self.queues.get(index as usize / BITS).is_some_and(|word| word.fetch_or(bit, Ordering::AcqRel) & bit == 0)
     }
 
@@ -54,17 +55,18 @@ impl Doorbells {
         self.groups.fetch_or(1 << group, Ordering::AcqRel);
     }
 
-    /// Each queue to look into: those that rang before this, in the order of their numbers.
+    /// Calls `look` for each queue that rang before this call, in the order of the queue numbers.
     #[inline]
     pub fn take(&self, mut look: impl FnMut(u32)) {
-        // A look costs less than taking nothing. What is overlooked is there at the next look, and who goes to sleep looks behind a barrier.
+        // A load is cheaper than swaps that find no bits. A ring that is missed here is found at the next call, and a thread that goes to
+        // sleep looks again after a barrier.
         if self.is_empty() {
             return;
         }
         for group in bits(self.groups.swap(0, Ordering::AcqRel)) {
             let first = group * self.words;
             for (word, queues) in self.queues.iter().enumerate().skip(first).take(self.words) {
-                // Whoever set the bit of the group had set that of the queue before.
+                // The bit of the queue was set before the bit of its group.
                 if queues.load(Ordering::Relaxed) != 0 {
                     bits(queues.swap(0, Ordering::AcqRel)).for_each(|bit| look((word * BITS + bit) as u32));
                 }
@@ -72,14 +74,14 @@ impl Doorbells {
         }
     }
 
-    /// Whether none rang.
+    /// Whether no queue rang.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.groups.load(Ordering::Acquire) == 0
     }
 }
 
-/// The numbers of the bits that are set.
+/// The indexes of the set bits.
 #[inline]
 fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
@@ -121,12 +123,12 @@ mod tests {
         let doorbells = Doorbells::new(1 << 16);
         assert!(doorbells.ring_queue(7));
         assert_eq!(taken(&doorbells), []);
-        // One of another group, and one whose bits are beside.
+        // A queue of another group, and a queue whose bit is next to bit 7.
         assert!(doorbells.ring(5000));
         assert_eq!(taken(&doorbells), [5000]);
         assert!(doorbells.ring(8));
         assert_eq!(taken(&doorbells), [7, 8]);
-        // It goes on.
+        // The interrupted ring of queue 7 continues.
         doorbells.ring_group(7);
         assert_eq!(taken(&doorbells), []);
         assert!(doorbells.ring(7));
@@ -144,7 +146,7 @@ mod loom_tests {
     struct Engine {
         doorbells: Doorbells,
         sleeper: Sleeper,
-        /// Its eventfd.
+        /// The engine's eventfd.
         woken: AtomicBool,
     }
 
@@ -152,7 +154,7 @@ mod loom_tests {
         Arc::new(Engine { doorbells: Doorbells::new(4), sleeper: Sleeper::default(), woken: AtomicBool::new(false) })
     }
 
-    /// What a program's thread does.
+    /// The program thread.
     fn post(engine: &Engine, work: &Mutex<Producer<u32>>, value: u32) {
         work.lock().unwrap().push(value).unwrap();
         if engine.doorbells.ring(0) && engine.sleeper.must_wake() {
@@ -160,17 +162,17 @@ mod loom_tests {
         }
     }
 
-    /// What the engine does; how much it found.
+    /// One round of the engine; returns the number of values it found.
     fn round(engine: &Engine, work: &mut Consumer<u32>) -> usize {
         let mut taken = 0;
         engine.doorbells.take(|_| taken += std::iter::from_fn(|| work.pop()).count());
         taken
     }
 
-    /// One thread posts as often as told, `threads` of them; the engine works a round, then goes to sleep as it would.
+    /// `threads` threads post `posts` times each; the engine makes a round, then prepares to sleep as the real one does.
     fn model(threads: u32, posts: u32) {
         let mut orders = loom::model::Builder::new();
-        // All orders of three threads are too many; those in which threads are interrupted so often are not.
+        // Three threads have too many interleavings to try them all; a bounded number of preemptions keeps the number small enough.
         orders.preemption_bound = (threads > 1).then_some(3);
         orders.check(move || {
             let engine = engine();
@@ -194,7 +196,7 @@ mod loom_tests {
             if sleeps && !engine.woken.load(Ordering::Acquire) {
                 assert_eq!(taken, all, "it sleeps on work that nobody will wake it for");
             }
-            // Whatever it has not taken is still announced.
+            // Work that the engine has not taken is still announced by the doorbells.
             assert_eq!(taken + round(&engine, &mut work), all, "work that was posted is overlooked");
         });
     }

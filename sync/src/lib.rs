@@ -1,5 +1,6 @@
-//! Structures that threads share: a ring with one writer and one reader, the token of an engine and who takes it over, the flag of a
-//! sleeper, the doorbells of queues, the arm of a completion queue, the count of an object's users, bits that several set, and what is done of numbered work.
+//! Structures shared between threads: a ring with one writer and one reader, the token of an engine and its takeover, the flag of a
+//! sleeping thread, the doorbells of queues, the arm of a completion queue, the user count of an object, bits that several threads set, and
+//! the progress of numbered work.
 //!
 //! They are small so that loom can try every order of their steps: `RUSTFLAGS="--cfg loom" cargo test -p softnic-sync
 //! --lib`, with a target directory of its own (`cargo xtask test` does so).
@@ -14,7 +15,7 @@ pub mod takeover;
 mod token;
 pub mod users;
 
-/// The standard library's, or loom's.
+/// The primitives of the standard library, or those of loom.
 pub(crate) mod primitives {
     #[cfg(loom)]
     pub(crate) use loom::{
@@ -28,7 +29,7 @@ pub(crate) mod primitives {
         sync::{Arc, Mutex, MutexGuard},
     };
 
-    /// The standard cell with loom's face.
+    /// The standard cell with the interface of loom's cell.
     #[cfg(not(loom))]
     #[derive(Debug)]
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);

@@ -1,11 +1,11 @@
-//! A ring between two threads: one writes, the other reads, and neither waits.
+//! A single-producer, single-consumer ring between two threads. Neither side ever waits.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
 
 use crate::primitives::{Arc, AtomicUsize, Ordering, UnsafeCell};
 
-/// A cache line of its own (two, because processors fetch pairs), so that the two ends do not take it from each other.
+/// Aligns a value to a cache line of its own (two lines, because processors fetch pairs), so that the two ends do not share a line.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Apart<T>(T);
@@ -13,16 +13,17 @@ struct Apart<T>(T);
 #[derive(Debug)]
 struct Shared<T> {
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
-    /// Values that were read; both counts only grow, and wrap.
+    /// Number of values read. Both counts only grow, and wrap around.
     head: Apart<AtomicUsize>,
-    /// Values that were written.
+    /// Number of values written.
     tail: Apart<AtomicUsize>,
 }
 
-// SAFETY: a value is written by the one writer before it is published by `tail`, and read by the one reader after it saw that and before
-// it gives the place back by `head`: at no time do both touch it. So the ring moves values between threads, which `T: Send` allows.
+// SAFETY: the one writer writes a value before it publishes the value by `tail`. The one reader reads the value after it saw that `tail`,
+// and before it returns the slot by `head`. So the two threads never access a slot at the same time. The ring moves values between threads,
+// which `T: Send` allows.
 unsafe impl<T: Send> Send for Shared<T> {}
-// SAFETY: the same.
+// SAFETY: as for `Send` above.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
@@ -37,32 +38,32 @@ impl<T> Drop for Shared<T> {
         let (head, tail) = (self.head.0.load(Ordering::Relaxed), self.tail.0.load(Ordering::Relaxed));
         let mut at = head;
         while at != tail {
-            // SAFETY: both ends are gone, so nobody else touches the ring; places from `head` to `tail` hold values.
+            // SAFETY: both ends are dropped, so no other thread accesses the ring; the slots from `head` to `tail` hold values.
             self.slot(at).with_mut(|slot| unsafe { (*slot).assume_init_drop() });
             at = at.wrapping_add(1);
         }
     }
 }
 
-/// The end that writes.
+/// The writing end.
 #[derive(Debug)]
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
     tail: usize,
-    /// The reader's count when last looked at.
+    /// The reader's count when it was last read.
     head: usize,
 }
 
-/// The end that reads.
+/// The reading end.
 #[derive(Debug)]
 pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
     head: usize,
-    /// The writer's count when last looked at.
+    /// The writer's count when it was last read.
     tail: usize,
 }
 
-/// A ring for `capacity` values at least.
+/// Creates a ring for at least `capacity` values.
 pub fn ring<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     let size = capacity.max(1).next_power_of_two();
     let slots = (0..size).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
@@ -71,18 +72,18 @@ pub fn ring<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
 }
 
 impl<T> Producer<T> {
-    /// How many values the ring holds at most.
+    /// The maximum number of values in the ring.
     pub fn capacity(&self) -> usize {
         self.shared.slots.len()
     }
 
-    /// How many values were written since the ring was made; the count wraps.
+    /// Number of values written since the ring was created; the count wraps around.
     #[inline]
     pub fn written(&self) -> usize {
         self.tail
     }
 
-    /// How many values it has room for at least: what the reader took since this was last 0 is not counted.
+    /// A lower bound on the number of free slots. Slots that the reader has freed since this was last 0 are not counted.
     #[inline]
     pub fn room(&mut self) -> usize {
         let size = self.shared.slots.len();
@@ -92,7 +93,7 @@ impl<T> Producer<T> {
         size - self.tail.wrapping_sub(self.head)
     }
 
-    /// Whether it has room for so many values now; the reader is asked unless that is certain.
+    /// Whether the ring has `wanted` free slots now. Reads the reader's count only if the last known count does not show enough room.
     pub fn has_room(&mut self, wanted: usize) -> bool {
         if self.room() < wanted {
             self.head = self.shared.head.0.load(Ordering::Acquire);
@@ -100,13 +101,13 @@ impl<T> Producer<T> {
         self.room() >= wanted
     }
 
-    /// Writes a value; gives it back when there is no room.
+    /// Writes a value; returns it if the ring is full.
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), T> {
         if self.room() == 0 {
             return Err(value);
         }
-        // SAFETY: the reader gave this place back (`room` looked), and there is one writer, which is us.
+        // SAFETY: the reader has returned this slot (`room` checked), and this is the only writer.
         self.shared.slot(self.tail).with_mut(|slot| unsafe { (*slot).write(value) });
         self.tail = self.tail.wrapping_add(1);
         self.shared.tail.0.store(self.tail, Ordering::Release);
@@ -115,7 +116,7 @@ impl<T> Producer<T> {
 }
 
 impl<T> Consumer<T> {
-    /// Whether there is nothing to read now.
+    /// Whether there is no value to read now.
     #[inline]
     pub fn is_empty(&mut self) -> bool {
         if self.head == self.tail {
@@ -124,34 +125,34 @@ impl<T> Consumer<T> {
         self.head == self.tail
     }
 
-    /// How many values were read since the ring was made; the count wraps.
+    /// Number of values read since the ring was created; the count wraps around.
     pub fn read(&self) -> usize {
         self.head
     }
 
-    /// How many values there are to read now; the writer may add some.
+    /// Number of values that can be read now; the writer may add more.
     pub fn len(&mut self) -> usize {
         self.tail = self.shared.tail.0.load(Ordering::Acquire);
         self.tail.wrapping_sub(self.head)
     }
 
-    /// Looks at the oldest value.
+    /// Passes the oldest value to `look`, and leaves it in the ring.
     #[inline]
     pub fn peek<R>(&mut self, look: impl FnOnce(&T) -> R) -> Option<R> {
         if self.is_empty() {
             return None;
         }
-        // SAFETY: the place holds a value that the writer published (`is_empty` looked), and there is one reader, which is us.
+        // SAFETY: the slot holds a value that the writer published (`is_empty` checked), and this is the only reader.
         Some(self.shared.slot(self.head).with(|slot| look(unsafe { (*slot).assume_init_ref() })))
     }
 
-    /// Takes the oldest value.
+    /// Removes the oldest value.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         if self.is_empty() {
             return None;
         }
-        // SAFETY: as in `peek`; it is read once, because the place is given back behind it.
+        // SAFETY: as in `peek`. The value is read once, because the slot is returned to the writer afterwards.
         let value = self.shared.slot(self.head).with(|slot| unsafe { (*slot).assume_init_read() });
         self.head = self.head.wrapping_add(1);
         self.shared.head.0.store(self.head, Ordering::Release);
@@ -253,11 +254,12 @@ mod loom_tests {
         });
     }
 
-    /// The ring's places are used again, and both ends go while values lie in it: each is dropped once, by whoever has it last.
+    /// Slots are reused, and both ends are dropped while values are in the ring: each value is dropped once, by the end that is dropped
+    /// last.
     #[test]
     fn places_are_used_again_and_what_is_left_is_dropped_once() {
         loom::model(|| {
-            // loom says so when one of these is never dropped, or used after that.
+            // loom reports a value that is never dropped, or that is used after it was dropped.
             let value = Arc::new(());
             let (mut p, mut c) = ring(2);
             p.push(Arc::clone(&value)).unwrap();

@@ -1,29 +1,31 @@
-//! The flag of a thread that is about to sleep: a thread that publishes work looks at the flag afterwards, and wakes the sleeper only then.
+//! The flag of a thread that is about to sleep. A thread that publishes work reads the flag afterwards, and wakes the sleeper only if the
+//! flag is set.
 //!
-//! Both sides write one thing and then read the other's: the sleeper its flag and then the work, the waker the work and then the flag. With
-//! a full barrier between the two at least one of them sees the other, so no work waits for a thread that sleeps.
+//! Each side writes one location and then reads the other: the sleeper writes its flag and then reads the work, the waker writes the work
+//! and then reads the flag. A full barrier between the two steps ensures that at least one side sees the other, so no work waits for a
+//! sleeping thread.
 
 use crate::primitives::{AtomicBool, Ordering, fence};
 
-/// The flag; down at first.
+/// The flag; clear at first.
 #[derive(Debug, Default)]
 pub struct Sleeper {
     asleep: AtomicBool,
 }
 
 impl Sleeper {
-    /// About to sleep: look for work once more, and sleep only if there is none.
+    /// Sets the flag before a sleep. Afterwards the thread must look for work once more, and may sleep only if there is none.
     pub fn prepare(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Awake again.
+    /// Clears the flag: the thread is awake again.
     pub fn awake(&self) {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// There is work, published before this: whether the sleeper must be woken. Says so once.
+    /// Call after work is published: whether the sleeper must be woken. Returns true once per sleep.
     #[inline]
     pub fn must_wake(&self) -> bool {
         fence(Ordering::SeqCst);
@@ -37,7 +39,7 @@ mod loom_tests {
     use crate::primitives::Arc;
     use crate::ring::ring;
 
-    /// The waker's eventfd is a flag here: set by whoever wakes, looked at by whoever would sleep for ever.
+    /// The waker's eventfd is a flag here, set by the waking thread and read by a thread that would sleep forever.
     #[test]
     fn nobody_sleeps_on_work_that_is_there() {
         loom::model(|| {
@@ -53,7 +55,7 @@ mod loom_tests {
             shared.0.prepare();
             let found = !c.is_empty();
             waker.join().unwrap();
-            // Found none, so it sleeps: then it was woken, or will find what it looks for in its eventfd.
+            // The thread found no work, so it sleeps. Then it was woken, or its eventfd is already set.
             assert!(found || shared.1.load(Ordering::Acquire), "it sleeps and nobody wakes it");
         });
     }

@@ -1,23 +1,23 @@
-//! Who runs an engine: threads of programs while they poll, or the engine's own thread, which watches, takes over when no program makes
-//! progress, and sleeps when there is nothing to do.
+//! Which thread runs an engine: a program thread while it polls, or the engine's own thread. The engine's own thread watches, takes over
+//! when no program makes progress, and sleeps when there is no work.
 //!
-//! What the two sides tell each other, and what each concludes, is here, so that loom tries the code that decides: a program may make its
-//! last round at any moment, and nobody may sleep on work, or beyond a timer, that this round has begun.
+//! The shared state of the two sides, and every decision taken from it, is in this module, so that loom tests the code that decides. A
+//! program may make its last round at any moment. No thread may sleep while work is pending, or past a timer that such a round started.
 
 use crate::primitives::{AtomicBool, AtomicU64, MutexGuard, Ordering};
 use crate::sleeper::Sleeper;
 use crate::token::Token;
 
-/// The bell of a thread that sleeps: its flag, and whatever it sleeps on.
+/// Wakes a sleeping thread: the thread's flag, together with the object it sleeps on (an eventfd, for example).
 pub trait Bell {
     /// The flag of the sleeper.
     fn sleeper(&self) -> &Sleeper;
     /// Wakes the thread, or keeps it from sleeping.
     fn wake(&self);
-    /// What it was woken for is seen.
+    /// Clears the wake-up that the thread has received.
     fn drain(&self);
 
-    /// There is work, published before this: wakes the thread if it sleeps.
+    /// Call after work is published: wakes the thread if it sleeps.
     #[inline]
     fn wake_sleeper(&self) {
         if self.sleeper().must_wake() {
@@ -25,34 +25,35 @@ pub trait Bell {
         }
     }
 
-    /// About to sleep: look for work once more, and sleep only if there is none.
+    /// Announces that the thread is about to sleep. Afterwards the thread must look for work once more, and may sleep only if there is
+    /// none.
     fn prepare_sleep(&self) {
         self.drain();
         self.sleeper().prepare();
     }
 
-    /// Awake again, for whatever reason.
+    /// Announces that the thread is awake again, for whatever reason.
     fn awake(&self) {
         self.sleeper().awake();
         self.drain();
     }
 }
 
-/// The token of an engine, and what its threads tell each other of it.
+/// The token of an engine, and the state that its threads share.
 #[derive(Debug)]
 pub struct Takeover<T> {
     token: Token<T>,
-    /// How often progress was made: by this the engine's own thread sees that somebody else does.
+    /// Number of rounds that made progress. The engine's own thread reads this count to see that another thread runs the engine.
     rounds: AtomicU64,
-    /// A program's thread polled and found the engine taken.
+    /// A program thread polled while another thread held the engine.
     tried: AtomicBool,
-    /// When the engine's own thread, which sleeps, wakes by itself; 0 while it does not sleep for a timer, the longest time while it
-    /// sleeps for none.
+    /// The time at which the sleeping engine thread wakes by itself: 0 while the thread does not sleep for a timer, `u64::MAX` while it
+    /// sleeps with no timer set.
     sleeps_until: AtomicU64,
 }
 
 impl<T> Takeover<T> {
-    /// An engine that nobody runs.
+    /// Creates an engine that no thread runs.
     pub fn new(value: T) -> Takeover<T> {
         Takeover {
             token: Token::new(value),
@@ -62,12 +63,12 @@ impl<T> Takeover<T> {
         }
     }
 
-    /// The engine to oneself; waits for whoever has it.
+    /// Takes exclusive access to the engine; waits for the current holder.
     pub fn take(&self) -> MutexGuard<'_, T> {
         self.token.take()
     }
 
-    /// The engine to oneself, if nobody has it and nobody waits for it.
+    /// Takes exclusive access to the engine if no thread holds it and no thread waits for it.
     pub fn try_take(&self) -> Option<MutexGuard<'_, T>> {
         self.token.try_take()
     }
@@ -78,8 +79,8 @@ impl<T> Takeover<T> {
         self.token.is_wanted()
     }
 
-    /// A round of a program's thread, if nobody else runs the engine right now. The round may have begun a timer that ends (`due`) before the
-    /// engine's own thread wakes, and may be the last one of the program: then that thread is woken.
+    /// Makes one round on a program thread, if no other thread runs the engine. The round may start a timer that is due (`due`) before the
+    /// engine's own thread wakes, and may be the program's last round. In that case the engine's own thread is woken.
     #[inline]
     pub fn try_run<R>(
         &self,
@@ -92,7 +93,7 @@ impl<T> Takeover<T> {
             return None;
         };
         let result = round(&mut value);
-        // With the engine at hand: its own thread says so while it has the engine.
+        // Read before the token is released: the engine's own thread writes this field while it holds the token.
         let until = self.sleeps_until.load(Ordering::Relaxed);
         if until != 0 && due(&value).is_some_and(|at| at < until) {
             bell.wake();
@@ -100,30 +101,30 @@ impl<T> Takeover<T> {
         Some(result)
     }
 
-    /// A round is made, by whoever has the engine.
+    /// Counts a round. Called by the holder of the engine.
     #[inline]
     pub fn count_round(&self) {
-        // Only the holder of the token writes it.
+        // Only the holder of the token writes the count, so a plain load and store are enough.
         self.rounds.store(self.rounds.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Rounds that were made so far.
+    /// Number of rounds so far.
     pub fn rounds(&self) -> u64 {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// The engine's own thread has it: from now on programs that poll say so.
+    /// The engine's own thread has taken the engine. From now on `is_tried` reports programs that poll.
     pub fn begin(&self) {
         self.tried.store(false, Ordering::Relaxed);
     }
 
-    /// Whether a program polled since, and found the engine taken.
+    /// Whether a program has polled and found the engine taken since `begin`.
     pub fn is_tried(&self) -> bool {
         self.tried.load(Ordering::Relaxed)
     }
 
-    /// The engine's own thread, which has the engine, is about to sleep until a timer ends, if there is one, or it is woken: whether it may,
-    /// because there is nothing to do.
+    /// The engine's own thread, which holds the engine, is about to sleep until a timer ends or until it is woken. Returns whether the
+    /// thread may sleep, because there is no work.
     pub fn may_sleep(&self, value: &mut T, bell: &impl Bell, nothing_to_do: impl FnOnce(&mut T) -> Sleep) -> bool {
         bell.prepare_sleep();
         let sleep = nothing_to_do(value);
@@ -135,13 +136,13 @@ impl<T> Takeover<T> {
         sleep != Sleep::No
     }
 
-    /// It slept.
+    /// The engine's own thread has slept.
     pub fn slept(&self, bell: &impl Bell) {
         self.sleeps_until.store(0, Ordering::Relaxed);
         bell.awake();
     }
 
-    /// When the engine's own thread wakes by itself; 0 while it does not sleep.
+    /// The time at which the engine's own thread wakes by itself; 0 while the thread does not sleep.
     pub fn sleeps_until(&self) -> u64 {
         self.sleeps_until.load(Ordering::Relaxed)
     }
@@ -150,11 +151,11 @@ impl<T> Takeover<T> {
 /// Whether a thread may sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sleep {
-    /// There is something to do.
+    /// No: there is work.
     No,
-    /// Until a timer ends.
+    /// Until this time, when a timer ends.
     Until(u64),
-    /// Until somebody wakes it.
+    /// Until another thread wakes it.
     UntilWoken,
 }
 
@@ -165,7 +166,7 @@ mod loom_tests {
     use crate::primitives::{Arc, Mutex};
     use crate::ring::{Consumer, Producer, ring};
 
-    /// The bell of the engine's own thread; its eventfd is a flag here.
+    /// The bell of the engine's own thread; a flag replaces the eventfd here.
     #[derive(Default)]
     struct Eventfd(Sleeper, AtomicBool);
 
@@ -183,7 +184,7 @@ mod loom_tests {
         }
     }
 
-    /// What whoever has the engine has: work of one queue, and the timer that carrying it out begins.
+    /// The state of the engine's holder: the work of one queue, and the timer that carrying it out starts.
     struct Core {
         work: Consumer<u64>,
         done: usize,
@@ -214,7 +215,7 @@ mod loom_tests {
             });
         }
 
-        /// What a program's thread does: it posts work, polls once, and never again.
+        /// The program thread: posts work, polls once, and never polls again.
         fn post_and_poll(&self, posts: &Mutex<Producer<u64>>, timer: u64) {
             posts.lock().unwrap().push(timer).unwrap();
             if self.doorbells.ring(0) {
@@ -223,7 +224,7 @@ mod loom_tests {
             self.takeover.try_run(|core| self.round(core), |core| core.timer, &self.bell);
         }
 
-        /// What the engine's own thread does; whether it sleeps then.
+        /// The engine's own thread; returns whether it goes to sleep.
         fn take_over(&self) -> bool {
             let mut core = self.takeover.take();
             self.takeover.begin();
@@ -235,10 +236,10 @@ mod loom_tests {
             })
         }
 
-        /// The engine's own thread sleeps, and all others are done: nothing waits for it that does not wake it.
+        /// Once the engine's own thread sleeps and all other threads have ended, no work may be pending without a wake-up.
         fn check(&self, sleeps: bool, posted: usize) {
             if !sleeps || self.bell.1.load(Ordering::Acquire) {
-                // It looks again.
+                // The engine thread was woken, or did not sleep: it looks for work again.
                 self.round(&mut self.takeover.take());
             } else if let Some(timer) = self.takeover.take().timer {
                 assert!(self.takeover.sleeps_until() <= timer, "it sleeps beyond a timer that a program began");
@@ -262,7 +263,7 @@ mod loom_tests {
     #[test]
     fn two_programs_leave_nothing_either_whoever_of_the_three_runs_the_engine() {
         let mut orders = loom::model::Builder::new();
-        // All orders of three threads are too many; those in which threads are interrupted so often are not.
+        // Three threads have too many interleavings to try them all; a bounded number of preemptions keeps the number small enough.
         orders.preemption_bound = Some(2);
         orders.check(|| {
             let (engine, posts) = Engine::new();

@@ -1,11 +1,11 @@
-//! The token of an engine: the thread that holds it may run the engine.
+//! The token of an engine: the thread that holds the token may run the engine.
 //!
-//! A mutex, one uncontended atomic to take; and a count of those who wait, so that a thread which takes the token again and again sees that
-//! somebody else wants it. A mutex alone is not fair: on its own such a thread would keep everybody out.
+//! The token is a mutex, which takes one atomic operation when uncontended, and a count of waiting threads. The count shows a thread that
+//! takes the token again and again that another thread wants it. A mutex alone is not fair: such a thread would starve all others.
 
 use crate::primitives::{AtomicU32, Mutex, MutexGuard, Ordering};
 
-/// A token, and what its holder has.
+/// A token, and the value that its holder may access.
 #[derive(Debug)]
 pub(crate) struct Token<T> {
     value: Mutex<T>,
@@ -13,12 +13,12 @@ pub(crate) struct Token<T> {
 }
 
 impl<T> Token<T> {
-    /// A token that no thread holds.
+    /// Creates a token that no thread holds.
     pub(crate) fn new(value: T) -> Token<T> {
         Token { value: Mutex::new(value), waiting: AtomicU32::new(0) }
     }
 
-    /// Takes the token if nobody has it and nobody waits for it longer than we would.
+    /// Takes the token if no thread holds it and no thread waits for it.
     #[inline]
     pub(crate) fn try_take(&self) -> Option<MutexGuard<'_, T>> {
         if self.is_wanted() {
@@ -30,13 +30,13 @@ impl<T> Token<T> {
     /// Takes the token; waits for the thread that holds it.
     pub(crate) fn take(&self) -> MutexGuard<'_, T> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        // A holder that panicked has ended the process in release builds; in tests its own panic says more than ours would.
+        // A holder that panicked has ended the process in release builds. In tests, its own panic is more informative than a second one.
         let guard = self.value.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         guard
     }
 
-    /// Whether a thread waits for the token: one that runs the engine for long lets go then.
+    /// Whether a thread waits for the token. A thread that runs the engine for a long time then releases it.
     #[inline]
     pub(crate) fn is_wanted(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0

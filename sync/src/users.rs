@@ -1,30 +1,30 @@
-//! How many use an object: whoever finds nobody may free it.
+//! Counts the users of an object. A thread that finds no users may free the object.
 
 use crate::primitives::{AtomicU32, Ordering};
 
-/// The count; nobody at first.
+/// The count; 0 at first.
 #[derive(Debug, Default)]
 pub struct Users(AtomicU32);
 
 impl Users {
-    /// One more, who got the object from somebody who has it.
+    /// Adds a user, which got the object from a current user.
     pub fn add(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One less. All that it did with the object happens before whatever is done by whoever finds nobody.
+    /// Removes a user. All its accesses to the object happen before the actions of a thread that then finds no users.
     pub fn remove(&self) {
         self.0.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether nobody uses it.
+    /// Whether the object has no users.
     pub fn is_none(&self) -> bool {
         self.0.load(Ordering::Acquire) == 0
     }
 }
 
 #[cfg(all(test, loom))]
-#[allow(unsafe_code)] // the object is a cell that loom watches
+#[allow(unsafe_code)] // the object is a cell that loom checks
 mod loom_tests {
     use super::*;
     use crate::primitives::{Arc, UnsafeCell};
@@ -34,12 +34,12 @@ mod loom_tests {
         value: UnsafeCell<u32>,
     }
 
-    // SAFETY: whoever frees it found that nobody uses it; loom says so if that is not enough.
+    // SAFETY: the thread that frees the object found that it has no users; loom reports a race if that is not enough.
     unsafe impl Sync for Object {}
-    // SAFETY: the same.
+    // SAFETY: as for `Sync` above.
     unsafe impl Send for Object {}
 
-    /// Two use the object, and a third frees it when nobody does: loom fails where a use may come behind that.
+    /// Two threads use the object, and a third frees it once it has no users: loom fails if an access can follow the release.
     #[test]
     fn what_was_done_with_an_object_happens_before_it_is_freed() {
         loom::model(|| {
@@ -49,7 +49,7 @@ mod loom_tests {
                     object.users.add();
                     let object = Arc::clone(&object);
                     loom::thread::spawn(move || {
-                        // SAFETY: it is not freed while somebody uses it.
+                        // SAFETY: the object is not freed while it has a user.
                         let seen = object.value.with(|value| unsafe { *value });
                         assert_eq!(seen, 7, "it was freed");
                         object.users.remove();
@@ -57,7 +57,7 @@ mod loom_tests {
                 })
                 .collect();
             if object.users.is_none() {
-                // SAFETY: nobody uses it.
+                // SAFETY: the object has no users.
                 object.value.with_mut(|value| unsafe { *value = 0 });
             }
             users.into_iter().for_each(|user| user.join().unwrap());

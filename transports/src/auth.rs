@@ -1,9 +1,10 @@
-//! Authentication of connections: every packet carries a tag that nobody can make without the shared secret, and none counts twice.
+//! Authentication of connections: every packet carries a tag that cannot be computed without the shared secret, and no packet is accepted
+//! twice.
 //!
-//! It is the layer below everything else of a connection: what a queue pair or its shim sends is sealed last, and what comes is looked at
-//! by nobody before its tag is found right. The MADs by which both ends agree on it carry a MAC of the same secret. Both ends draw a nonce
-//! for each negotiation, and the keys of the two directions follow from the secret, the nonces, the addresses and the numbers of the
-//! queue pairs: no packet of another connection, nor of this one's other direction, has a right tag.
+//! This is the lowest layer of a connection. Packets of a queue pair or its shim are sealed last, and a received packet is not processed
+//! before its tag is verified. The MADs by which both ends negotiate authentication carry a MAC under the same secret. Both ends draw a
+//! nonce for each negotiation. The keys of the two directions are derived from the secret, the nonces, the addresses and the queue pair
+//! numbers, so no packet of another connection, or of the opposite direction, has a valid tag.
 
 mod fuzz;
 mod keys;
@@ -31,21 +32,21 @@ use crate::qp::{ModifyError, PathProps};
 pub(crate) const EXTENSION: Extension =
     Extension { bit: Extensions::AUTH, range: AuthSettings::RANGE, is_usable: |_| true };
 
-/// Why a queue pair has no authentication.
+/// Why a queue pair cannot be authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
-    /// Its transport is none of a reliable connection.
+    /// Its transport is not a reliable connection.
     #[error("only rc, sr and lowar have authentication")]
     Transport,
     /// Its frames carry no payload, so there is nothing to authenticate.
     #[error("frames without their payload cannot be authenticated")]
     Elided,
-    /// The processor lacks AES, carry-less multiplication or another instruction that the tags are computed with.
+    /// The processor lacks AES, carry-less multiplication or another instruction that computes the tags.
     #[error(
         "this processor lacks instructions that authentication needs: AES, PCLMULQDQ, AVX2, ADX and BMI1 (aarch64: AES, PMULL and SHA2)"
     )]
     Processor,
-    /// It is connected, or was.
+    /// The queue pair is connected, or was.
     #[error("the secret of a connection is set before it is ready to receive")]
     State,
 }
@@ -57,23 +58,23 @@ struct Ends {
     peer: (IpAddr, Qpn),
 }
 
-/// The authentication of one queue pair.
+/// The authentication state of one queue pair.
 pub(crate) struct Auth {
     secret: Secret,
     mad_key: MadKey,
-    /// From RTR on.
+    /// Set from RTR on.
     ends: Option<Ends>,
-    /// What this side has drawn for this life of the queue pair.
+    /// The local nonce, drawn for each negotiation.
     nonce: [u8; 16],
-    /// The peer's, which the keys were made with.
+    /// The peer's nonce from which the keys were derived.
     peer_nonce: Option<[u8; 16]>,
-    /// From the peer's answer on.
+    /// Set when the peer has answered.
     sealer: Option<Sealer>,
-    /// From the first MAD of the peer on: who has our answer sends, though its own answer to us may be lost.
+    /// Set by the first MAD of the peer: a peer that has the local answer sends packets, although its own answer may be lost.
     unsealer: Option<Unsealer>,
-    /// A MAD came as the peer's and had no right MAC.
+    /// A MAD that claimed to be the peer's had an invalid MAC.
     heard_stranger: bool,
-    /// Packets and MADs that were dropped, in all lives of the queue pair.
+    /// Number of packets and MADs dropped since the queue pair was created.
     pub(crate) rejected: u64,
 }
 
@@ -95,20 +96,20 @@ impl Auth {
         })
     }
 
-    /// To the reset state: the secret stays.
+    /// Returns to the reset state; the secret stays.
     pub(crate) fn reset(&mut self) {
         (self.ends, self.peer_nonce, self.sealer, self.unsealer) = (None, None, None, None);
         self.heard_stranger = false;
     }
 
-    /// INIT to RTR: a negotiation begins, with a nonce that was never used.
+    /// INIT to RTR: starts a negotiation, with a fresh nonce.
     pub(crate) fn begin(&mut self, addresses: &Addresses, qpns: (Qpn, Qpn), nonce: [u8; 16]) {
         self.reset();
         self.ends = Some(Ends { local: (addresses.src(), qpns.0), peer: (addresses.dst(), qpns.1) });
         self.nonce = nonce;
     }
 
-    /// An offer of the transport, and authentication.
+    /// Adds authentication to an offer of the transport.
     pub(crate) fn offer(&self, offer: Offer) -> Offer {
         Offer {
             extensions: offer.extensions.union(Extensions::AUTH),
@@ -116,7 +117,7 @@ impl Auth {
         }
     }
 
-    /// A MAD of the peer has a right MAC and fits the negotiation: its packets may come from now on.
+    /// A MAD of the peer has a valid MAC and fits the negotiation: the peer's packets are accepted from now on.
     pub(crate) fn on_mad(&mut self, mad: &Negotiation<'_>) {
         let Some(ends) = self.ends.filter(|_| self.sealer.is_none()) else { return };
         let of_peer = (mad.sender_qpn, mad.receiver_qpn) == (ends.peer.1.value(), ends.local.1.value());
@@ -128,7 +129,7 @@ impl Auth {
         }
     }
 
-    /// The peer answered our offer: what is sent is sealed from now on.
+    /// The peer answered the offer: packets are sealed from now on.
     pub(crate) fn on_agreement(&mut self, AuthSettings { nonce }: AuthSettings) {
         let Some(ends) = self.ends.filter(|_| self.sealer.is_none()) else { return };
         let direction = Direction { from: ends.local, to: ends.peer, nonces: [self.nonce, nonce] };
@@ -140,26 +141,26 @@ impl Auth {
         self.sealer.is_some()
     }
 
-    /// Seals a frame that is about to leave.
+    /// Seals a frame before it is sent.
     pub(crate) fn seal(&mut self, tx: &mut TxFrame<'_>) -> Result<(), Exhausted> {
         self.sealer.as_mut().ok_or(Exhausted)?.seal(tx)
     }
 
-    /// Makes a plain frame of a sealed one that came; with its own ICRC where somebody looks at that again.
+    /// Unseals a received frame. With `icrc` the plain frame gets its own ICRC, because another layer checks it.
     pub(crate) fn unseal(&mut self, frame: &mut [u8], layout: &mut Layout, icrc: bool) -> Result<(), Unauthentic> {
         let done = self.unsealer.as_mut().ok_or(Unauthentic::Tag).and_then(|u| u.unseal(frame, layout, icrc));
         self.rejected += u64::from(done.is_err());
         done
     }
 
-    /// Puts the MAC into a MAD that is about to leave.
+    /// Adds the MAC to a MAD before it is sent.
     pub(crate) fn sign(&self, mad: &mut [u8; MAD_LEN]) {
         let Some(ends) = self.ends else { return };
         let mac = self.mad_key.mac(mad, ends.local.0, ends.peer.0);
         mad[MAC].copy_from_slice(&mac);
     }
 
-    /// Whether a MAD from one address to the other has a right MAC.
+    /// Whether a MAD from one address to the other has a valid MAC.
     pub(crate) fn verify(&mut self, mad: &[u8; MAD_LEN], from: IpAddr, to: IpAddr) -> bool {
         let mut found = [0; MAC.end - MAC.start];
         found.copy_from_slice(&mad[MAC]);
@@ -169,7 +170,7 @@ impl Auth {
         right
     }
 
-    /// Why the connection is refused, where the negotiation ended like this.
+    /// Why the connection is refused, if the negotiation ended with this reason.
     pub(crate) fn refusal(&self, reason: FallbackReason) -> FallbackReason {
         match reason {
             FallbackReason::Silent if self.heard_stranger => FallbackReason::Unauthenticated,
@@ -187,7 +188,8 @@ pub(crate) fn check_link(mtu: u32, addresses: &Addresses, props: &PathProps) -> 
     }
 }
 
-/// The link as a transport below whose packets the trailer stands may use it; and the MTU that it says it needs, with the trailer again.
+/// The offer of a transport whose packets carry the trailer. The transport sees the link MTU without the trailer; the MTU that it reports
+/// as needed includes the trailer again.
 pub(crate) fn offer_below(
     props: &PathProps,
     offer: impl FnOnce(&PathProps) -> Result<Offer, FallbackReason>,

@@ -1,30 +1,30 @@
-//! What work requests of best effort say beside others, by their place in a queue; and which deadline of a queue comes first.
+//! The best-effort attributes of work requests, by their position in a queue, and the earliest deadline of a queue.
 //!
-//! Work requests complete in order, and each must be done at its deadline. So a deadline binds all work requests before it in its
-//! queue, too: what comes first is the earliest deadline of all, wherever it stands.
+//! Work requests complete in order, and each must complete by its deadline. So a deadline also applies to all earlier work requests of its
+//! queue. The earliest deadline of all comes first, whatever its position is.
 
 use softnic_wire::Instant;
 
 use crate::wr::BestEffort;
 
-/// A time that does not come.
+/// A time that never arrives.
 pub(crate) const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
-/// Kept beside a queue's slots, behind one thin pointer, so that transports without any of it pay nothing for it.
+/// Stored beside a queue's slots, behind one thin pointer, so that transports without best-effort attributes pay nothing.
 #[derive(Debug)]
 pub(crate) struct Kept(Option<Box<Places>>);
 
 #[derive(Debug)]
 struct Places {
     places: Box<[BestEffort]>,
-    /// Positions whose deadline is earlier than all behind them, in order: a ring as long as the queue.
+    /// The positions whose deadline is earlier than all later ones, in order: a ring of the queue's length.
     order: Box<[u32]>,
     first: u32,
     end: u32,
 }
 
 impl Kept {
-    /// For a queue with so many places, a power of two.
+    /// For a queue with `places` slots, a power of two.
     pub(crate) fn new(keeps: bool, places: usize) -> Kept {
         let empty = || Places {
             places: vec![BestEffort::default(); places].into(),
@@ -42,7 +42,7 @@ impl Kept {
         }
     }
 
-    /// The work request at a position is another one now. Its deadline does not count yet.
+    /// Sets the attributes of the work request at a position. Its deadline does not count yet.
     #[inline]
     pub(crate) fn set(&mut self, position: u32, work: Option<&BestEffort>) {
         if let Some(kept) = &mut self.0 {
@@ -51,7 +51,7 @@ impl Kept {
         }
     }
 
-    /// From now on the deadline of the work request at this position counts, and of those before it.
+    /// From now on the deadline of the work request at this position counts, for it and for all earlier work requests.
     #[inline]
     pub(crate) fn enter(&mut self, position: u32) {
         if let Some(kept) = &mut self.0 {
@@ -59,13 +59,13 @@ impl Kept {
         }
     }
 
-    /// What the work request at a position says.
+    /// The attributes of the work request at a position.
     #[inline]
     pub(crate) fn get(&self, position: u32) -> BestEffort {
         self.0.as_ref().map_or_else(BestEffort::default, |kept| kept.places[kept.place(position)])
     }
 
-    /// The stride that the work request at a position says.
+    /// The stride of the work request at a position.
     #[inline]
     pub(crate) fn stride(&self, position: u32) -> u16 {
         self.0.as_ref().map_or(1, |kept| kept.places[kept.place(position)].stride)
@@ -79,7 +79,7 @@ impl Kept {
         kept.places[kept.place(position)].deadline.map(|at| (position, at))
     }
 
-    /// The time of the earliest deadline; [`NEVER`] where there is none.
+    /// The earliest deadline; [`NEVER`] if there is none.
     #[inline]
     pub(crate) fn earliest(&self) -> Instant {
         match &self.0 {
@@ -88,7 +88,7 @@ impl Kept {
         }
     }
 
-    /// The oldest work request, at this position, left the queue.
+    /// The oldest work request, at this position, has left the queue.
     #[inline]
     pub(crate) fn drop_head(&mut self, position: u32) {
         if let Some(kept) = &mut self.0
@@ -108,7 +108,7 @@ impl Places {
 
     fn enter(&mut self, position: u32) {
         let Some(deadline) = self.places[self.place(position)].deadline else { return };
-        // Later deadlines before this one come to nothing: whoever has them ends with it.
+        // Earlier positions with later deadlines are irrelevant: their work requests end with this one.
         while self.first != self.end {
             let before = self.order[self.place(self.end.wrapping_sub(1))];
             if self.places[self.place(before)].deadline.is_some_and(|d| d < deadline) {
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn the_earliest_deadline_comes_first_wherever_it_stands() {
         let mut kept = Kept::new(true, 8);
-        let from = u32::MAX - 2; // positions count round
+        let from = u32::MAX - 2; // positions wrap around
         let work = [Some(50), None, Some(30), Some(30), Some(70), None, Some(60)];
         for (i, nanos) in work.into_iter().enumerate() {
             kept.set(from.wrapping_add(i as u32), nanos.map(within).as_ref());

@@ -1,35 +1,35 @@
-//! Completions: how a work request ended (IBA 11.4.2.1).
+//! Completions: the outcome of a work request (IBA 11.4.2.1).
 
 use std::fmt;
 
 use softnic_wire::{MacAddr, Qpn};
 
-/// Names a completion queue to the NIC that owns it.
+/// The name of a completion queue at its NIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CqId(pub u32);
 
-/// How a work request ended. The names are those of verbs.
+/// The outcome of a work request. The names are those of verbs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// Done.
+    /// The work request succeeded.
     Success,
     /// A message was longer than its receive, or a local length was wrong.
     LocLenErr,
-    /// The queue pair was misused.
+    /// The queue pair was used incorrectly.
     LocQpOpErr,
-    /// A local key, range or right did not allow the access.
+    /// A local key, range or right did not permit the access.
     LocProtErr,
-    /// The queue pair went to the error state before this one was done.
+    /// The queue pair entered the error state before the work request completed.
     WrFlushErr,
-    /// The peer answered with something that cannot be right.
+    /// The peer's answer was not possible.
     BadRespErr,
-    /// The peer wrote, with immediate data that takes this receive, where it may not.
+    /// The peer's WRITE with immediate data, which takes this receive, accessed memory that it may not write.
     LocAccessErr,
-    /// The peer found the request invalid.
+    /// The peer rejected the request as invalid.
     RemInvReqErr,
-    /// The peer's key, range or right did not allow the access.
+    /// The peer's key, range or right did not permit the access.
     RemAccessErr,
-    /// The peer failed by itself.
+    /// The peer failed.
     RemOpErr,
     /// No answer after all retries.
     RetryExcErr,
@@ -39,7 +39,7 @@ pub enum Status {
     MwBindErr,
 }
 
-/// Wording as `ibv_wc_status_str` has it in spirit: short, for error lines.
+/// Short texts for error messages, similar to those of `ibv_wc_status_str`.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -63,70 +63,70 @@ impl fmt::Display for Status {
 /// The operation that completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WcOpcode {
-    /// A SEND of ours.
+    /// A local SEND.
     Send,
-    /// A WRITE of ours.
+    /// A local WRITE.
     Write,
-    /// A READ of ours.
+    /// A local READ.
     Read,
-    /// A compare and swap of ours.
+    /// A local compare and swap.
     CompareSwap,
-    /// A fetch and add of ours.
+    /// A local fetch and add.
     FetchAdd,
-    /// A key of ours was invalidated.
+    /// A local key was invalidated.
     LocalInv,
     /// A memory window was bound.
     BindWindow,
-    /// A message received.
+    /// A message was received.
     Recv,
-    /// A receive used up by the peer's WRITE with immediate.
+    /// A receive was used by the peer's WRITE with immediate.
     RecvWriteImm,
 }
 
-/// Why a message was completed although a part of it is missing.
+/// Why a message completed although a part of it is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PartialReason {
     /// Its deadline passed.
     Expired,
-    /// Packets of a later message took its place.
+    /// Packets of a later message took its slot.
     Preempted,
-    /// Its last fragment came, or the time after that which stragglers are given was over.
+    /// Its last fragment arrived, or the grace time for late fragments after that was over.
     Last,
 }
 
-/// How one work request ended.
+/// The completion of one work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// The program's own name for the work request.
+    /// The program's identifier for the work request.
     pub wr_id: u64,
-    /// How it ended.
+    /// The outcome.
     pub status: Status,
-    /// The operation; only meaningful on success.
+    /// The operation; only meaningful after success.
     pub opcode: WcOpcode,
-    /// Bytes received; of a partial message, those that were placed.
+    /// Number of bytes received; for a partial message, the bytes that were placed.
     pub byte_len: u32,
-    /// Immediate data that came with it.
+    /// Immediate data of the message.
     pub imm: Option<u32>,
-    /// The key that the peer's SEND invalidated here.
+    /// The local key that the peer's SEND invalidated.
     pub invalidated: Option<u32>,
-    /// The sender of a datagram; then the first 40 bytes of the receive are its network header (IBA 11.4.2.1).
+    /// The sender of a datagram. Then the first 40 bytes of the receive are its network header (IBA 11.4.2.1).
     pub src_qp: Option<Qpn>,
-    /// The MAC address that the datagram's frame came from: of its sender, or of the last router.
+    /// The source MAC address of the datagram's frame: that of its sender, or of the last router.
     pub src_mac: MacAddr,
-    /// That datagram came over IPv6, not over IPv4.
+    /// The datagram arrived over IPv6 rather than IPv4.
     pub over_ipv6: bool,
     /// The queue pair.
     pub qpn: Qpn,
-    /// The peer asked for an event.
+    /// The peer requested an event.
     pub solicited: bool,
-    /// Bytes of the whole message, from transports of best effort and where a packet told it; else 0.
+    /// Length of the whole message, for transports of best effort, if a packet contained it; else 0.
     pub message_len: u32,
-    /// Why not all of the message is there, from transports that complete it all the same.
+    /// Why the message is incomplete, for transports that complete it anyway.
     pub partial: Option<PartialReason>,
 }
 
 impl Completion {
-    /// The end of a work request with nothing special about it.
+    /// A completion without any special attributes.
     pub fn new(wr_id: u64, status: Status, opcode: WcOpcode, qpn: Qpn) -> Completion {
         Completion {
             wr_id,
@@ -146,42 +146,43 @@ impl Completion {
     }
 }
 
-/// A completion queue had no room.
+/// The completion queue had no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the completion queue is full")]
 pub struct CqOverflow;
 
-/// Where completions go.
+/// The destination of completions.
 pub trait CompletionSink {
-    /// Takes a completion. An overflow loses it, which no program survives: the queue pair goes to the error state.
+    /// Adds a completion. An overflow loses the completion, from which no program recovers: the queue pair enters the error state.
     fn complete(&mut self, cq: CqId, completion: Completion) -> Result<(), CqOverflow>;
 
-    /// Whether a message of one packet that will complete here, in a sink, may be placed; else it is dropped, as if it had been lost.
+    /// Whether a message of one packet that will complete here, in a sink, may be placed. If not, the packet is dropped, as if it had been
+    /// lost.
     fn admits(&mut self, cq: CqId, arrival: &Arrival) -> bool;
 
-    /// That message was placed, and is complete.
+    /// The message was placed, and is complete.
     fn arrived(&mut self, cq: CqId, arrival: &Arrival);
 }
 
 /// A WRITE of one packet with immediate data on an unreliable connection that completes in a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// The queue pair that it came to.
+    /// The queue pair that received it.
     pub qpn: Qpn,
     /// Its immediate data.
     pub imm: u32,
-    /// Where it is to be placed.
+    /// The destination address.
     pub remote_addr: u64,
-    /// By which key.
+    /// The remote key.
     pub rkey: u32,
-    /// Bytes.
+    /// Number of bytes.
     pub byte_len: u32,
-    /// Its sender asked for an event.
+    /// The sender requested an event.
     pub solicited: bool,
 }
 
 impl Arrival {
-    /// How it completes.
+    /// The completion of this WRITE.
     pub fn completion(&self) -> Completion {
         let (byte_len, imm, solicited) = (self.byte_len, Some(self.imm), self.solicited);
         let none = Completion::new(0, Status::Success, WcOpcode::RecvWriteImm, self.qpn);

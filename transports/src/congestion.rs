@@ -1,4 +1,4 @@
-//! Congestion control: how much and how fast a queue pair may send.
+//! Congestion control: limits the amount of data in flight, and the send rate, of a queue pair.
 
 mod credit;
 mod credit_pacer;
@@ -32,62 +32,63 @@ pub use token_bucket::TokenBucket;
 
 use crate::negotiation::Extension;
 
-/// Credit needs no settings of the peer's.
+/// The negotiation of credit exchanges no settings.
 pub(crate) const EXTENSION: Extension = Extension { bit: Extensions::EQDS, range: 0..0, is_usable: |_| true };
 
-/// A signal of the network or the peer about packets that were sent.
+/// A signal from the network or the peer about sent packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feedback {
-    /// Bytes left the window.
+    /// Bytes were acknowledged.
     Acknowledged {
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
-        /// Round-trip time, where a packet that was timed and sent only once tells it.
+        /// Round-trip time, if a timed packet that was sent only once was acknowledged.
         rtt: Option<Duration>,
     },
-    /// A congestion notification packet came.
+    /// A congestion notification packet arrived.
     CongestionNotification,
-    /// Loss was noticed by a NAK.
+    /// A loss was detected by a NAK.
     Loss,
-    /// Loss was noticed by a timeout.
+    /// A loss was detected by a timeout.
     Timeout,
 }
 
-/// A congestion controller of one queue pair. Without one a queue pair sends at will.
+/// The congestion controller of one queue pair. Without a controller a queue pair sends without limit.
 pub trait CongestionControl: Send {
-    /// Takes a signal.
+    /// Processes a signal.
     fn on_feedback(&mut self, now: Instant, feedback: Feedback);
 
-    /// A packet of `bytes` on the wire leaves now.
+    /// A packet of `bytes` bytes on the wire is sent now.
     fn on_sent(&mut self, now: Instant, bytes: u32);
 
-    /// Payload bytes that may be in flight.
+    /// Maximum number of payload bytes in flight.
     fn window(&self) -> u64;
 
-    /// The next packet may leave at this time: pacing.
+    /// The earliest time for the next packet (pacing).
     fn next_send(&self) -> Instant;
 
-    /// Whether READ responses wait for [`next_send`](Self::next_send) as requests do, and count as sent: not where the pace follows from a
-    /// window, which is of requests alone.
+    /// Whether READ responses are paced by [`next_send`](Self::next_send) as requests are, and count as sent. Not if the pace is derived
+    /// from a window, which covers requests only.
     fn paces_answers(&self) -> bool {
         true
     }
 
-    /// Whether it wants to hear of packets that came, where nothing acknowledges them by itself.
+    /// Whether the controller needs feedback about received packets, on transports that do not acknowledge packets by themselves.
     fn wants_feedback(&self) -> bool {
         self.window() != u64::MAX
     }
 
-    /// Payload bytes after which the next packet asks for an answer, although more may leave: round trips are to be measured that often.
+    /// Number of payload bytes after which the next packet requests an acknowledgement, although more may be sent: determines how often the
+    /// round-trip time is measured.
     fn ask_every(&self) -> u64 {
         u64::MAX
     }
 
-    /// The rate that it sends at, in bits a second, where it has one: for whoever watches.
+    /// The send rate in bits per second, if the controller has one; for observers.
     fn rate(&self) -> Option<u64> {
         None
     }
 
-    /// The queue pair was reset: it begins anew.
+    /// The queue pair was reset: returns to the initial state.
     fn reset(&mut self);
 }

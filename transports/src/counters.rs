@@ -1,4 +1,4 @@
-//! The counters of a NIC: under the names that mlx5 and rxe give in sysfs where they count it too, else under our own.
+//! The counters of a NIC, named as by mlx5 and rxe in sysfs if they have such a counter, otherwise by softnic.
 
 /// Counters of a NIC. They only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -12,11 +12,11 @@ pub struct Counters {
     pub rx_send_requests: u64,
     pub rx_read_requests: u64,
     pub rx_atomic_requests: u64,
-    /// READ responses or atomic answers that were skipped: their requests are sent again.
+    /// READ responses or atomic answers that were skipped; their requests are sent again.
     pub implied_nak_seq_err: u64,
     /// SENDs and WRITEs with immediate that found no receive posted.
     pub out_of_buffer: u64,
-    /// Requests that came too early: a packet before them is missing.
+    /// Requests that arrived early, with an earlier packet missing.
     pub out_of_sequence: u64,
     pub duplicate_request: u64,
     /// Sequence NAKs received.
@@ -40,35 +40,35 @@ pub struct Counters {
     pub sent_requests: u64,
     /// Request packets sent again.
     pub retransmitted_packets: u64,
-    /// Acknowledgements for PSNs that were never sent, or acknowledged before.
+    /// Acknowledgements for PSNs that were never sent, or were acknowledged before.
     pub stale_acks: u64,
-    /// Frames that were not RoCE, or not for an address of ours.
+    /// Frames that were not RoCE, or not for an address of this NIC.
     pub rx_not_for_us: u64,
-    /// RoCE packets that break a rule of their own headers.
+    /// RoCE packets whose headers break a rule.
     pub rx_malformed: u64,
     /// Packets to a queue pair that does not exist or cannot receive.
     pub rx_bad_qp: u64,
-    /// Packets from an address that is not the connected peer's, or to one that is not the queue pair's own.
+    /// Packets whose source is not the connected peer's address, or whose destination is not the queue pair's own address.
     pub rx_wrong_source: u64,
-    /// Answers of the negotiation of extensions to no offer that was made: their transaction id is another one.
+    /// Answers of the negotiation of extensions that match no offer: their transaction id differs.
     pub rx_unasked_answers: u64,
-    /// Datagrams to QP1 from a source that sends more of them than one may.
+    /// Datagrams to QP1 from a source that exceeds its rate.
     pub rx_source_over_rate: u64,
-    /// Packets of authenticated connections without a right tag, and MADs of their negotiation without a right MAC.
+    /// Packets of authenticated connections without a valid tag, and MADs of their negotiation without a valid MAC.
     pub rx_auth_failed: u64,
-    /// Packets of authenticated connections that came before, or so long ago that nobody knows.
+    /// Packets of authenticated connections that arrived before, or are too old for the replay window.
     pub rx_auth_replayed: u64,
     /// Packets of another partition.
     pub rx_bad_pkey: u64,
     /// Datagrams whose Q_Key was not the queue pair's.
     pub rx_bad_qkey: u64,
-    /// Datagrams to a multicast group that nobody here is in.
+    /// Datagrams to a multicast group without members on this NIC.
     pub rx_no_group: u64,
-    /// Congestion notifications that a queue pair's congestion control was told of.
+    /// Congestion notifications that were passed to a queue pair's congestion control.
     pub rp_cnp_handled: u64,
-    /// Those to queue pairs that have none, and those within 50 µs of one that counted.
+    /// Congestion notifications to queue pairs without congestion control, and those within 50 µs of one that counted.
     pub rp_cnp_ignored: u64,
-    /// Packets that came with the mark of congestion.
+    /// Packets that arrived with a congestion mark.
     pub np_ecn_marked_roce_packets: u64,
     /// Congestion notifications sent.
     pub np_cnp_sent: u64,
@@ -78,106 +78,107 @@ pub struct Counters {
     pub lowar_repairs_received: u64,
     /// Packets that were lost and recovered.
     pub lowar_recovered_packets: u64,
-    /// Packets that waited for one before them.
+    /// Packets that were held until an earlier one arrived.
     pub lowar_held_packets: u64,
-    /// Blocks that could not be repaired: Go-Back-N does it.
+    /// Blocks that could not be repaired, and were left to Go-Back-N.
     pub lowar_failed_blocks: u64,
     /// Blocks sent without repair packets, because all coding units were in use.
     pub lowar_unprotected_blocks: u64,
-    /// Packets in the reordering ring whose place was taken.
+    /// Packets in the reordering ring whose slot was taken by another packet.
     pub lowar_ring_overruns: u64,
-    /// Repair packets that fit nothing: of other packets than came, or damaged by their sender.
+    /// Repair packets that did not match the received packets, or were damaged by their sender.
     pub lowar_rejected: u64,
     /// Messages and READs of XP that completed without all of their bytes.
     pub xp_partial_messages: u64,
-    /// Those because a later message began.
+    /// Such messages that ended because a later message started.
     pub xp_preempted_messages: u64,
-    /// Those because their time was over.
+    /// Such messages that ended because their time was over.
     pub xp_expired_messages: u64,
-    /// Bytes that they lack, as far as a packet told their length.
+    /// Bytes missing in such messages, if a packet contained their length.
     pub xp_missing_bytes: u64,
-    /// Packets of XP messages that were over: dropped.
+    /// Packets of XP messages that had ended: dropped.
     pub xp_late_packets: u64,
-    /// Packets of XP whose headers contradict themselves, or others of their message: dropped.
+    /// Packets of XP whose headers are contradictory, or contradict others of their message: dropped.
     pub xp_rejected_packets: u64,
-    /// Sends of XP that did not leave whole before their deadline.
+    /// Sends of XP that were not completely sent by their deadline.
     pub xp_expired_sends: u64,
-    /// READ requests of XP beyond those that may be outstanding: dropped.
+    /// READ requests of XP beyond the permitted number: dropped.
     pub xp_dropped_reads: u64,
     /// Feedback packets of XP sent.
     pub xp_feedback_sent: u64,
-    /// Feedback packets of XP that told something.
+    /// Feedback packets of XP with new information.
     pub xp_feedback_received: u64,
     /// Credit packets of EQDS sent.
     pub eqds_credit_sent: u64,
-    /// Credit packets of EQDS that came and counted.
+    /// Credit packets of EQDS that arrived and were accepted.
     pub eqds_credit_received: u64,
-    /// Those that were older than another one, or came twice: dropped.
+    /// Credit packets that were older than another one, or duplicates: dropped.
     pub eqds_credit_stale: u64,
-    /// Credit that was never given or is of another queue pair, requests that cannot be, and credit where none was agreed on: dropped.
+    /// Credit that was never granted or is of another queue pair, impossible requests, and credit without an agreement: dropped.
     pub eqds_credit_rejected: u64,
     /// Bytes that a receiver granted.
     pub eqds_granted_bytes: u64,
-    /// Times that a sender asked again, because no answer came.
+    /// Credit requests that a sender repeated because no answer arrived.
     pub eqds_asked_again: u64,
     /// Packets of SDR messages that were placed.
     pub sdr_packets: u64,
-    /// Packets of SDR messages that were completed: late, and discarded.
+    /// Packets of completed SDR messages: late, and discarded.
     pub sdr_into_null: u64,
-    /// Packets of SDR messages whose slot serves a later one: late, and discarded.
+    /// Packets of SDR messages whose slot is used by a later message: late, and discarded.
     pub sdr_old_generation: u64,
-    /// Packets of SDR messages that had come before.
+    /// Packets of SDR messages that had arrived before.
     pub sdr_duplicates: u64,
-    /// Packets that cannot be of any SDR message that is posted, and control messages that say what cannot be: dropped.
+    /// Packets that match no posted SDR message, and control messages with impossible contents: dropped.
     pub sdr_rejected: u64,
-    /// Control messages that told an SDR sender of receives.
+    /// Control messages that announced receives to an SDR sender.
     pub sdr_cts_sent: u64,
-    /// Those of them that said nothing new.
+    /// Such messages without new information.
     pub sdr_cts_repeated: u64,
-    /// Control messages by which an SDR sender asked for one.
+    /// Control messages by which an SDR sender requested such a message.
     pub sdr_asks_sent: u64,
-    /// Chunks of reliable SDR messages that were sent the first time.
+    /// Chunks of reliable SDR messages sent for the first time.
     pub sdr_chunks_sent: u64,
-    /// Those that were sent again.
+    /// Chunks sent again.
     pub sdr_chunks_repeated: u64,
-    /// Those of them whose time was over.
+    /// Chunks sent again because their timeout expired.
     pub sdr_chunk_timeouts: u64,
-    /// Those of them that the peer asked for.
+    /// Chunks sent again because the peer requested them.
     pub sdr_chunks_asked_for: u64,
-    /// Further rows of parity that peers asked for.
+    /// Further rows of parity that peers requested.
     pub sdr_rows_asked_for: u64,
-    /// Packets of chunks that were sent again.
+    /// Packets of chunks sent again.
     pub sdr_retransmitted_packets: u64,
-    /// Packets of parity sent.
+    /// Parity packets sent.
     pub sdr_repair_packets: u64,
-    /// Chunks that did not come and were computed from parity.
+    /// Missing chunks that were computed from parity.
     pub sdr_chunks_recovered: u64,
-    /// Their packets.
+    /// Packets of such chunks.
     pub sdr_recovered_packets: u64,
-    /// Messages of which parity did not repair all: their receiver asked for the rest.
+    /// Messages that parity did not repair completely; their receiver requested the rest.
     pub sdr_fallbacks: u64,
-    /// Their submessages that parity did not repair.
+    /// Submessages of such messages that parity did not repair.
     pub sdr_failed_submessages: u64,
-    /// Submessages without parity, because all memory for it was in use.
+    /// Submessages without parity, because all memory for parity was in use.
     pub sdr_unprotected_submessages: u64,
-    /// Nanoseconds that computing chunks took, where somebody looks at a clock.
+    /// Nanoseconds spent on computing chunks, if a clock is available.
     pub sdr_decode_ns: u64,
-    /// Reports of what has come.
+    /// Reports of received chunks.
     pub sdr_acks_sent: u64,
-    /// Reports of what is missing.
+    /// Reports of missing chunks.
     pub sdr_nacks_sent: u64,
-    /// What reports say of chunks that were never sent, and reports that are none.
+    /// Report entries about chunks that were never sent, and invalid reports.
     pub sdr_rejected_reports: u64,
 }
 
-/// Packets to one queue pair that somebody would send who guesses: the NIC keeps these for each.
+/// Packets to one queue pair that an attacker who guesses would send; the NIC counts them for each queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Misfits {
-    /// Requests with another PSN than the one that is due, and answers to what is not outstanding. Loss and reordering cause them too.
+    /// Requests with another PSN than the expected one, and answers to requests that are not outstanding. Loss and reordering cause them
+    /// too.
     pub psn: u64,
-    /// Requests under a key that does not allow them.
+    /// Requests under a key that does not permit them.
     pub rkey: u64,
-    /// Packets without a right tag, and MADs without a right MAC, where the connection is authenticated.
+    /// Packets without a valid tag, and MADs without a valid MAC, if the connection is authenticated.
     pub tag: u64,
 }
 
@@ -282,7 +283,7 @@ macro_rules! all {
 }
 
 impl Counters {
-    /// Every counter with its name, in this order.
+    /// Every counter with its name, in the order of the fields.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         macro_rules! list {
             ($($name:ident)*) => { [$((stringify!($name), self.$name)),*] };
@@ -291,7 +292,7 @@ impl Counters {
         list.into_iter()
     }
 
-    /// Adds those of another NIC: of several that are one device.
+    /// Adds the counters of another NIC of the same device.
     pub fn add(&mut self, other: &Counters) {
         macro_rules! add {
             ($($name:ident)*) => { $(self.$name += other.$name;)* };

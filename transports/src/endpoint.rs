@@ -1,4 +1,4 @@
-//! One end of a conversation as a NIC holds it: a queue pair of some transport, the shim below it, and what it negotiates with its peer.
+//! One end of a communication as a NIC holds it: the queue pair of some transport, the shim below it, and its negotiation with the peer.
 
 mod negotiation;
 
@@ -21,35 +21,36 @@ pub struct Endpoint {
     pub qp: AnyQp,
     /// The layer between the queue pair and its frames.
     shim: Option<Box<dyn Shim>>,
-    /// The shim, or the negotiation, may have something to send.
+    /// The shim, or the negotiation, may have a frame to send.
     due: bool,
-    /// There is neither a shim nor a negotiation that goes on: one look for each packet, instead of two.
+    /// There is neither a shim nor an active negotiation: one check for each packet, instead of two.
     bare: bool,
-    /// There is a shim or authentication: the same.
+    /// There is a shim or authentication: one check for each packet, instead of two.
     layered: bool,
     transport: Transport,
     kind: QpKind,
-    /// All attributes that were set since the reset state.
+    /// All attributes set since the reset state.
     attr: QpAttr,
-    /// What it agrees on with its peer, where it offers an extension.
+    /// The negotiation with the peer, if the queue pair offers an extension.
     terms: Option<Box<Terms>>,
-    /// The peer's offer, where nothing is offered here.
+    /// The peer's offer, if the queue pair offers none.
     decline: Decline,
 }
 
-/// The agreement with the peer, and the authentication of packets where that is a part of it.
+/// The agreement with the peer, and the authentication of packets if it is part of the agreement.
 struct Terms {
     agreement: Agreement,
     auth: Option<Auth>,
 }
 
-/// Bytes of the agreement with the peer.
+/// Size of the agreement with the peer.
 pub(crate) const fn terms_size() -> usize {
     size_of::<Terms>()
 }
 
 impl Endpoint {
-    /// In the reset state; datagrams are at most `mtu` long. Answers of the negotiation are known by the transaction id.
+    /// Creates an endpoint in the reset state; datagrams are at most `mtu` long. The transaction id identifies the answers of the
+    /// negotiation.
     pub fn new(transport: Transport, kind: QpKind, config: &Config, mtu: PathMtu, transaction_id: u64) -> Endpoint {
         let negotiates = transport.extension() != Extensions::NONE;
         Endpoint {
@@ -84,32 +85,32 @@ impl Endpoint {
         self.terms.as_ref().map(|terms| &terms.agreement)
     }
 
-    /// A layer came or went.
+    /// A layer was added or removed.
     fn find_layers(&mut self) {
         self.layered = self.shim.is_some() || self.is_authenticated();
         self.bare = !self.layered && self.agreement().is_none_or(Agreement::is_over);
     }
 
-    /// All attributes that were set since the reset state, and the state.
+    /// All attributes set since the reset state, and the state.
     pub fn attributes(&self) -> QpAttr {
         QpAttr { state: Some(self.qp.state()), ..self.attr }
     }
 
-    /// The peer's address, of a connection from RTR on.
+    /// The peer's address, for a connection from RTR on.
     pub fn peer(&self) -> Option<IpAddr> {
         let connected = self.kind.is_connected() && !matches!(self.qp.state(), QpState::Reset | QpState::Init);
         self.attr.path.filter(|_| connected).map(|path| path.addresses.dst())
     }
 
-    /// Our own address towards the peer.
+    /// The local address towards the peer.
     pub fn local(&self) -> Option<IpAddr> {
         self.attr.path.map(|path| path.addresses.src())
     }
 
     // ---- states ----
 
-    /// Changes state by the rules. A change that is refused changes nothing. On the way to the reset state, the memory of the shim is
-    /// given back before ([`Endpoint::reset_shim`]).
+    /// Changes the state by the rules. A refused change has no effect. Before a change to the reset state, the caller frees the memory of
+    /// the shim ([`Endpoint::reset_shim`]).
     pub fn modify(&mut self, a: &QpAttr, props: &PathProps, host: &mut impl Host) -> Result<(), ModifyError> {
         use QpState::*;
         let from = self.qp.state();
@@ -136,13 +137,13 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Sends fail from now on, as after one that did; `false` where the service has no such state.
+    /// Makes sends fail from now on, as after a failed send; returns `false` if the service has no such state.
     pub fn fail_sends(&mut self, host: &mut impl Host) -> bool {
         self.qp.fail_sends(host)
     }
 
-    /// Halts the queue pair, because its owner asked for it; `false` where it cannot. Nothing leaves any more, no MAD
-    /// of its negotiation either; its shim, of which nobody has a use now, goes next ([`Endpoint::reset_shim`]).
+    /// Halts the queue pair at the request of its owner; returns `false` if that is not possible. No frame is sent any more, including MADs
+    /// of the negotiation. The shim is not needed any more; the caller removes it next ([`Endpoint::reset_shim`]).
     pub fn halt(&mut self) -> bool {
         let halted = self.qp.halt();
         if let (true, Some(terms)) = (halted, &mut self.terms) {
@@ -193,7 +194,7 @@ impl Endpoint {
         agreement.set_refused(reason);
         if reason.is_none() {
             let template = Template::new(&connection.path, connection.dest_qp, connection.pkey);
-            // From now on the peer may send what was offered.
+            // From now on the peer may use the extension that was offered.
             self.shim = queue_pairs::shim(self.transport, &template, connection.mtu, props.payload);
         }
         self.find_layers();
@@ -201,13 +202,13 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Changes attributes that may change at any time, in any state.
+    /// Changes those attributes that may change at any time, in any state.
     pub fn change(&mut self, a: &QpAttr) {
         self.attr.merge(&QpAttr { state: None, ..*a });
         self.qp.update(&a.update(None));
     }
 
-    /// The next hop of its path has another MAC address: all packets go there from now on, in whatever state it is.
+    /// The next hop of the path has another MAC address: all packets are sent there from now on, in any state.
     pub fn redirect(&mut self, mac: MacAddr, pkey: u16) {
         if let Some(path) = self.attr.path.filter(|path| path.dst_mac != mac) {
             let path = Some(Path { dst_mac: mac, ..path });
@@ -216,7 +217,7 @@ impl Endpoint {
         }
     }
 
-    /// Passes on what was given and may change at any time.
+    /// Passes on those of the given attributes that may change at any time.
     fn update(&mut self, a: &QpAttr, pkey: u16) {
         let template = match (a.path, self.attr.dest_qp) {
             (Some(path), Some(dest_qp)) => Some(Template::new(&path, dest_qp, pkey)),
@@ -230,8 +231,8 @@ impl Endpoint {
 
     // ---- frames ----
 
-    /// Writes the next frame, if there is one to send now: what the negotiation or the shim has goes before the queue pair's packets.
-    #[inline(always)] // a packet of a queue pair without a shim must not pay for those that have one
+    /// Writes the next frame, if one can be sent now. Frames of the negotiation and the shim are sent before the queue pair's packets.
+    #[inline(always)] // a packet of a queue pair without a shim must not pay for those with one
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -259,7 +260,7 @@ impl Endpoint {
                 return true;
             }
         }
-        // Without a key nothing leaves, neither requests nor answers.
+        // Without a key nothing is sent, neither requests nor answers.
         if self.auth().is_some_and(|auth| !auth.can_seal()) {
             return false;
         }
@@ -270,7 +271,7 @@ impl Endpoint {
         sent && self.seal(tx, host)
     }
 
-    /// Seals a frame that is about to leave, where it must be; `false` when it cannot leave.
+    /// Seals a frame before it is sent, if required; returns `false` if it cannot be sent.
     fn seal(&mut self, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         let Some(auth) = self.auth_mut() else { return true };
         let sealed = auth.seal(tx);
@@ -281,7 +282,7 @@ impl Endpoint {
         sealed.is_ok()
     }
 
-    /// One frame of the negotiation, or of the shim's own.
+    /// Writes one frame of the negotiation, or one of the shim's own.
     fn transmit_own(
         &mut self,
         now: Instant,
@@ -312,7 +313,7 @@ impl Endpoint {
         sent && self.seal(tx, host)
     }
 
-    /// When [`Endpoint::handle_timeout`] or [`Endpoint::handle_shim_timeout`] wants to be called.
+    /// When to call [`Endpoint::handle_timeout`] or [`Endpoint::handle_shim_timeout`].
     #[inline(always)]
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.bare {
@@ -328,7 +329,7 @@ impl Endpoint {
         earlier(self.qp.poll_timeout(), earlier(shim, negotiation))
     }
 
-    /// Time has passed, for the queue pair and its negotiation.
+    /// Handles a timeout of the queue pair and its negotiation.
     pub fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
         if let Some(terms) = &mut self.terms {
             terms.agreement.handle_timeout(now);
@@ -339,14 +340,14 @@ impl Endpoint {
 
     // ---- the shim ----
 
-    /// Puts a shim below the queue pair, or takes it away; the memory of the one before was given back.
+    /// Sets the shim below the queue pair, or removes it; the memory of the previous one was freed.
     pub fn set_shim(&mut self, shim: Option<Box<dyn Shim>>) {
         self.due = shim.is_some();
         self.shim = shim;
         self.find_layers();
     }
 
-    /// Whether there is neither a shim nor authentication: frames are the queue pair's as they come.
+    /// Whether there is neither a shim nor authentication, so that received frames are the queue pair's own.
     #[inline(always)]
     pub fn is_plain(&self) -> bool {
         !self.layered
@@ -357,13 +358,13 @@ impl Endpoint {
         self.shim.is_some()
     }
 
-    /// Packets without a right tag, and MADs without a right MAC, that came.
+    /// Number of received packets without a valid tag, and MADs without a valid MAC.
     pub fn rejected(&self) -> u64 {
         self.auth().map_or(0, |auth| auth.rejected)
     }
 
-    /// Makes a plain frame of one that came, where its packets are authenticated. One without a right tag, or that came before, is
-    /// counted, and dropped (`false`).
+    /// Unseals a received frame, if packets are authenticated. A frame without a valid tag, or a replayed one, is counted and dropped
+    /// (`false`).
     pub fn unseal(&mut self, frame: &mut [u8], layout: &mut Layout, counters: &mut Counters) -> bool {
         let has_shim = self.shim.is_some();
         let Some(auth) = self.auth_mut() else { return true };
@@ -376,7 +377,7 @@ impl Endpoint {
         done.is_ok()
     }
 
-    /// The shim, where it is of this type and the peer agreed to it. It may have something to send afterwards.
+    /// The shim, if it is of this type and the peer agreed to it. It may have frames to send afterwards.
     pub fn agreed_shim<S: Shim>(&mut self) -> Option<&mut S> {
         if self.choice() != Some(Choice::Agreed) {
             return None;
@@ -386,30 +387,30 @@ impl Endpoint {
         shim.downcast_mut()
     }
 
-    /// A frame for the queue pair or its shim was received; without a shim it is for the queue pair.
+    /// A frame for the queue pair or its shim was received. Without a shim it is for the queue pair.
     pub fn receive_by_shim(&mut self, now: Instant, received: &ReceivedFrame<'_>, r: ShimResources<'_>) -> ShimAction {
         let expected = self.qp.expected_psns();
         let Some(shim) = &mut self.shim else { return ShimAction::Deliver };
         let action = shim.on_receive(now, received, expected, r);
-        // What came for the shim may ask for an answer.
+        // A frame for the shim may require an answer.
         self.due |= action == ShimAction::Consume;
         action
     }
 
-    /// A frame that the shim held back or recovered, copied to `out`; its length.
+    /// Copies a frame that the shim held back or recovered to `out`; returns its length.
     pub fn poll_deliver(&mut self, now: Instant, out: &mut [u8], resources: ShimResources<'_>) -> Option<usize> {
         let expected = self.qp.expected_psns();
         self.shim.as_mut()?.poll_deliver(now, expected, out, resources)
     }
 
-    /// Time has passed, for the shim.
+    /// Handles a timeout of the shim.
     pub fn handle_shim_timeout(&mut self, now: Instant, resources: ShimResources<'_>) {
         if let Some(shim) = &mut self.shim {
             shim.handle_timeout(now, resources);
         }
     }
 
-    /// The shim gives back its memory, and is gone.
+    /// Removes the shim, which frees its memory.
     pub fn reset_shim(&mut self, resources: ShimResources<'_>) {
         if let Some(mut shim) = self.shim.take() {
             shim.reset(resources);

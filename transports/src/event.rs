@@ -1,4 +1,4 @@
-//! Asynchronous events: notifications to a program that belong to none of its work requests (IBA 11.6.3).
+//! Asynchronous events: notifications to a program that belong to no work request (IBA 11.6.3).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,29 +12,29 @@ use crate::recv_queue::SrqId;
 /// An event, by the name that verbs give it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// The first packet came to a queue pair that is ready to receive, not yet to send.
+    /// The first packet arrived at a queue pair that is ready to receive, but not yet ready to send.
     CommEst(Qpn),
-    /// A queue pair with a shared receive queue went to the error state: it takes no more receives from there.
+    /// A queue pair with a shared receive queue entered the error state: it takes no more receives from the queue.
     LastWqeReached(Qpn),
-    /// The send queue is drained: nothing is outstanding, and nothing begins.
+    /// The send queue is drained: nothing is outstanding, and no new work is started.
     SqDrained(Qpn),
     /// The queue pair lost a completion and is in the error state.
     QpFatal(Qpn),
-    /// The peer sent a request that cannot be right, and the queue pair is in the error state.
+    /// The peer sent an impossible request, and the queue pair is in the error state.
     QpReqErr(Qpn),
-    /// The peer asked for memory that it may not touch, and the queue pair is in the error state.
+    /// The peer accessed memory that it may not access, and the queue pair is in the error state.
     QpAccessErr(Qpn),
-    /// The queue pair offered an extension and speaks the standard with its peer, at this address. Verbs have no name for it.
+    /// The queue pair offered an extension and fell back to the standard with its peer, at this address. Verbs have no name for it.
     FellBack(Qpn, IpAddr, FallbackReason),
-    /// The queue pair must authenticate its peer, at this address, and does not for this reason: it is in the error state. Verbs have no
-    /// name for it.
+    /// The queue pair could not authenticate its peer, at this address, for this reason, and is in the error state. Verbs have no name for
+    /// it.
     Unauthenticated(Qpn, IpAddr, FallbackReason),
-    /// The queue pair ran out of retries, with this status, and halted as its owner asked for: it is in the error state with its work in
+    /// The queue pair ran out of retries, with this status, and halted at its owner's request: it is in the error state with its work in
     /// place. Verbs have no name for it.
     QpHalted(Qpn, Status),
-    /// The queue pair goes on by another path: by a backup, or by the one that it was connected by again.
+    /// The queue pair continues on another path: on a backup, or again on the path of its connection.
     PathMig(Qpn),
-    /// The queue pair's path failed and it could not go on by another one: it is in the error state.
+    /// The queue pair's path failed and it could not continue on another one: it is in the error state.
     PathMigErr(Qpn),
     /// A completion found no room.
     CqErr(CqId),
@@ -49,7 +49,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The queue pair that it is about, if it is about one.
+    /// The queue pair of the event, if it is about one.
     pub fn qpn(&self) -> Option<Qpn> {
         match *self {
             Event::CommEst(qpn) | Event::LastWqeReached(qpn) | Event::SqDrained(qpn) => Some(qpn),
@@ -61,7 +61,7 @@ impl Event {
     }
 }
 
-/// The name of verbs, without its prefix.
+/// The name in verbs, without its prefix.
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,4 +1,4 @@
-//! Sizes of fields, for tests that say what of a queue pair a packet touches.
+//! Sizes of fields, for tests that check how much of a queue pair's state a packet accesses.
 
 /// The size of a field.
 pub(crate) const fn of_field<T, F>(_: fn(&T) -> &F) -> usize {

@@ -1,4 +1,4 @@
-//! The interface of a queue pair to the NIC that holds it.
+//! The interface between a queue pair and its NIC.
 
 use softnic_wire::Template;
 
@@ -10,39 +10,39 @@ use crate::recv_queue::{RecvQueue, SrqId};
 use crate::wr::AhId;
 use crate::{CompletionSink, Counters, Memory};
 
-/// Memory, completion queues, shared receives, addresses and counters: all of the world that a queue pair sees.
+/// Memory, completion queues, shared receives, addresses and counters: everything outside the queue pair that it accesses.
 pub trait Host: Memory + CompletionSink {
     /// The NIC's counters.
     fn counters(&mut self) -> &mut Counters;
 
-    /// Packets that did not fit, of all queue pairs; whoever hands a packet to a queue pair sees what it added.
+    /// The number of packets that did not fit, for all queue pairs. A caller that passes a packet to a queue pair sees the increase.
     fn misfits(&mut self) -> &mut Misfits;
 
-    /// An answer came to what is not outstanding.
+    /// Counts an answer to a request that is not outstanding.
     fn count_stale_answer(&mut self) {
         self.counters().stale_acks += 1;
         self.misfits().psn += 1;
     }
 
-    /// A request came under a key that does not allow it.
+    /// Counts a request under a key that does not permit it.
     fn count_access_error(&mut self) {
         self.counters().resp_remote_access_errors += 1;
         self.misfits().rkey += 1;
     }
 
-    /// Tells the program of something that belongs to no work request.
+    /// Reports an event to the program.
     fn notify(&mut self, event: Event);
 
-    /// Moves the oldest receive of a shared queue to the end of a queue pair's own; `false` when there is none.
+    /// Moves the oldest receive of a shared queue to the end of a queue pair's own queue; returns `false` if there is none.
     fn take_shared(&mut self, srq: SrqId, into: &mut RecvQueue) -> bool;
 
-    /// Moves the oldest receive of a queue pair's own queue back to the beginning of the shared one that it was taken from; `false` when
-    /// there is no room for it any more.
+    /// Moves the oldest receive of a queue pair's own queue back to the start of the shared queue; returns `false` if that has no room any
+    /// more.
     fn return_shared(&mut self, srq: SrqId, from: &mut RecvQueue) -> bool;
 
-    /// The headers of datagrams to an address of this protection domain; the destination's number is to be filled in.
+    /// The header template for datagrams to an address of this protection domain; the destination queue pair number is to be filled in.
     fn address(&self, ah: AhId, pd: PdId) -> Option<&Template>;
 
-    /// What hands out turns to give credit to senders that send by this port of the NIC.
+    /// The pacer that assigns turns to grant credit to senders at this port of the NIC.
     fn credit_pacer(&mut self, port: usize) -> Option<&mut CreditPacer>;
 }

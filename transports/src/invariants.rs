@@ -1,9 +1,9 @@
-//! Invariants, whatever comes in: checked in debug builds and with the feature `invariants`, else compiled to nothing.
+//! Invariants, whatever the input is: checked in debug builds and with the feature `invariants`, otherwise compiled to nothing.
 
 /// Whether invariants are checked.
 pub(crate) const ON: bool = cfg!(any(debug_assertions, feature = "invariants"));
 
-/// Panics when something does not hold that no packet and no program can bring about: a bug of ours.
+/// Panics if a condition is violated that no packet and no program can violate: a bug in softnic.
 macro_rules! invariant {
     ($holds:expr, $($why:tt)+) => {
         if $crate::invariants::ON {
@@ -13,7 +13,7 @@ macro_rules! invariant {
 }
 pub(crate) use invariant;
 
-/// Work requests taken and work requests ended: none may get lost, and none may end twice.
+/// Counts work requests posted and completed: none may get lost, and none may complete twice.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     #[cfg(any(debug_assertions, feature = "invariants"))]
@@ -30,7 +30,7 @@ impl Tally {
         }
     }
 
-    /// A work request ended: with a completion, or well and unsignaled.
+    /// A work request ended: with a completion, or successfully and unsignaled.
     #[inline]
     pub(crate) fn ended(&mut self) {
         #[cfg(any(debug_assertions, feature = "invariants"))]
@@ -40,12 +40,12 @@ impl Tally {
         }
     }
 
-    /// All work was forgotten: the queue pair was reset.
+    /// All work was dropped, because the queue pair was reset.
     pub(crate) fn forget(&mut self) {
         *self = Tally::default();
     }
 
-    /// Posted = completed + outstanding.
+    /// Checks that posted = completed + outstanding.
     #[inline]
     pub(crate) fn check(&self, _outstanding: u32, _what: &str) {
         #[cfg(any(debug_assertions, feature = "invariants"))]

@@ -1,8 +1,7 @@
 //! Queue-pair state machines, loss recovery and congestion control.
 //!
-//! Sans-IO: a queue pair takes packets and time as arguments and writes frames when asked; it reads no clock, opens no
-//! socket, spawns no thread, and allocates only when it is created. What it needs from the NIC above it is the trait
-//! [`Host`]: memory and a place for completions.
+//! Sans-IO: a queue pair takes packets and time as arguments and writes frames when polled. It reads no clock, opens no socket, spawns no
+//! thread, and allocates only when it is created. Its interface to the NIC is the trait [`Host`]: memory and a destination for completions.
 
 mod auth;
 mod best_effort;

@@ -1,12 +1,12 @@
 //! LoWAR: forward error correction for reliable connections over lossy wide-area networks (the shim layer of its paper).
 //!
-//! The sender adds up the packets of each block of a message, with an interleaving depth, and sends the sums behind the block. The receiver
-//! adds up what comes; where one packet of a sum is missing, it is what remains. What came behind a missing packet waits in the
-//! reordering ring until the block is repaired, so that the queue pair sees no loss. Where a block cannot be repaired, the queue pair gets
-//! what there is, and Go-Back-N does the rest. Data packets are those of RC, unchanged.
+//! The sender computes parity over the packets of each block of a message, with an interleaving depth, and sends the sums after the block.
+//! The receiver adds up the packets that arrive. If one packet of a sum is missing, the remainder is that packet. Packets after a missing
+//! one wait in the reordering ring until the block is repaired, so that the queue pair sees no loss. If a block cannot be repaired, the
+//! queue pair gets the packets that arrived, and Go-Back-N recovers the rest. Data packets are those of RC, unchanged.
 //!
-//! The shim holds no clock and no queue of the connection's: what the queue pair waits for is told with every packet, so that both
-//! never disagree about what has come.
+//! The shim has no clock, and does not queue packets of the connection: the expected PSNs of the queue pair are passed with every packet,
+//! so that both always agree on what has arrived.
 
 mod block;
 mod buffers;
@@ -33,10 +33,10 @@ use crate::shim::{LONGEST_HOLD, ReceivedFrame, Shim, ShimAction, ShimResources};
 
 /// The deepest interleaving.
 pub const MAX_DEPTH: u8 = 64;
-/// How long packets wait for the repair of one before them, at most, while nothing else comes.
+/// The maximum time that packets wait for the repair of an earlier one, while no other packet arrives.
 const REPAIR_TIMEOUT: Duration = LONGEST_HOLD;
 
-/// The (r, c) of the paper: packets in a block, and its interleaving depth, which is the number of its repair packets.
+/// The (r, c) of the paper: number of packets in a block, and the interleaving depth, which is the number of repair packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Code {
     r: u8,
@@ -49,27 +49,27 @@ impl Code {
         if c >= 1 && c <= r && c <= MAX_DEPTH { Some(Code { r, c }) } else { None }
     }
 
-    /// Packets in a block.
+    /// Number of packets in a block.
     #[inline]
     pub const fn r(self) -> u8 {
         self.r
     }
 
-    /// Repair packets of a block.
+    /// Number of repair packets of a block.
     #[inline]
     pub const fn c(self) -> u8 {
         self.c
     }
 }
 
-/// `32,1`.
+/// Formats as `32,1`.
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{},{}", self.r, self.c)
     }
 }
 
-/// Why a text is no code.
+/// Why a text is not a valid code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` are no blocks of lowar: it must be R,C as in 32,1: R packets in a block, at most 255, and C repair packets behind it, at most R and {MAX_DEPTH}"
@@ -85,7 +85,7 @@ impl FromStr for Code {
     }
 }
 
-/// The MTU that a link must have for connections of this path MTU.
+/// The MTU that a link needs for connections of this path MTU.
 pub const fn link_mtu(path_mtu: u32) -> u32 {
     path_mtu + RepairHeader::MTU_ROOM
 }
@@ -100,7 +100,7 @@ pub(crate) const EXTENSION: Extension = Extension {
     },
 };
 
-/// The offer of a queue pair that sends these blocks; a link whose MTU has no room for repair packets is a reason to offer nothing.
+/// The offer of a queue pair that sends these blocks. If the link MTU has no room for repair packets, nothing is offered.
 pub(crate) fn offer(code: Code, mtu: PathMtu, props: &PathProps) -> Result<Offer, FallbackReason> {
     let needed = link_mtu(mtu.bytes());
     if props.link_mtu.is_some_and(|mtu| mtu < needed) {
@@ -110,7 +110,7 @@ pub(crate) fn offer(code: Code, mtu: PathMtu, props: &PathProps) -> Result<Offer
     Ok(Offer { extensions: Extensions::LOWAR, settings })
 }
 
-/// A sequence of PSNs: that of the sender's requests, or that of its READ responses, which have the PSNs of the receiver's requests.
+/// A sequence of PSNs: that of the sender's requests, or that of its READ responses, which use the PSNs of the receiver's requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stream {
     Requests = 0,
@@ -118,7 +118,8 @@ enum Stream {
 }
 
 impl Stream {
-    /// The stream of a packet that is protected; acknowledgements are not, because the next one says the same.
+    /// The stream of a packet, if packets of its kind are protected. Acknowledgements are not, because the next one contains the same
+    /// information.
     #[inline]
     fn of(opcode: Opcode) -> Option<Stream> {
         match opcode.kind() {
@@ -146,12 +147,13 @@ pub struct Lowar {
     encoder: Encoder,
     decoder: Decoder,
     payload: PayloadMode,
-    /// Where the BTH of an own frame begins.
+    /// The offset of the BTH in an own frame.
     bth: usize,
 }
 
 impl Lowar {
-    /// For a queue pair whose frames begin like `template` and carry up to `mtu` bytes of payload. Nothing is sent before the peer agreed.
+    /// For a queue pair whose frames start like `template` and carry up to `mtu` bytes of payload. Nothing is sent before the peer has
+    /// agreed.
     pub fn new(code: Code, template: &Template, mtu: usize, payload: PayloadMode) -> Lowar {
         Lowar {
             encoder: Encoder::new(code, template),
@@ -161,12 +163,12 @@ impl Lowar {
         }
     }
 
-    /// Asks the peer to send other blocks from now on (section IV-C of the paper); it follows with its next block.
+    /// Asks the peer to use another code from now on (section IV-C of the paper); the peer changes with its next block.
     pub fn request_code(&mut self, code: Code) {
         self.encoder.request_code = Some(code);
     }
 
-    /// The blocks that are sent, if any are.
+    /// The code of the blocks that are sent, if any are.
     pub fn sends(&self) -> Option<Code> {
         self.encoder.sends()
     }
@@ -181,7 +183,7 @@ fn straddling(a: &[u8], b: &[u8]) -> [u8; icrc::LEN] {
     tail
 }
 
-/// A packet's share of the digest: its ICRC scattered; of what stands for it where that is elided.
+/// A packet's contribution to the digest: its scattered ICRC, or the substitute if the ICRC is elided.
 #[inline]
 fn digest_of(head: &[u8], tail: [u8; icrc::LEN], payload: PayloadMode) -> u32 {
     match (payload, head.first_chunk::<{ bth::LEN }>()) {
@@ -269,7 +271,7 @@ impl Shim for Lowar {
 }
 
 impl Lowar {
-    /// A packet with a Repair Header came.
+    /// Handles a packet with a Repair Header.
     #[inline(never)]
     fn on_repair_header(
         &mut self,

@@ -5,37 +5,37 @@ use std::ops::BitOr;
 use softnic_wire::Qpn;
 use softnic_wire::icrc::Icrc;
 
-/// Names a protection domain to the NIC that owns it.
+/// The name of a protection domain at its NIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PdId(pub u32);
 
-/// Rights to memory.
+/// Access rights to memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Access(u8);
 
 impl Access {
-    /// The NIC may read it for its own program: every region.
+    /// The NIC may read it for the local program: granted by every region.
     pub const NONE: Access = Access(0);
-    /// The NIC may write it for its own program.
+    /// The NIC may write it for the local program.
     pub const LOCAL_WRITE: Access = Access(1);
     /// The peer may write it.
     pub const REMOTE_WRITE: Access = Access(2);
     /// The peer may read it.
     pub const REMOTE_READ: Access = Access(4);
-    /// The peer may do atomics on it.
+    /// The peer may execute atomics on it.
     pub const REMOTE_ATOMIC: Access = Access(8);
     /// Memory windows may be bound to it.
     pub const MW_BIND: Access = Access(16);
-    /// All that a peer can be allowed to do.
+    /// All rights that a peer can have.
     pub const REMOTE: Access = Access(2 | 4 | 8);
 
-    /// Whether all of `other` is granted.
+    /// Whether all rights of `other` are granted.
     #[inline]
     pub const fn allows(self, other: Access) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any of `other` is granted.
+    /// Whether any right of `other` is granted.
     #[inline]
     pub const fn intersects(self, other: Access) -> bool {
         self.0 & other.0 != 0
@@ -49,22 +49,22 @@ impl BitOr for Access {
     }
 }
 
-/// A stretch of registered memory and what is to be done with it.
+/// A range of registered memory and the requested access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
-    /// The queue pair that asks.
+    /// The queue pair that accesses the memory.
     pub qpn: Qpn,
     /// Its protection domain.
     pub pd: PdId,
     /// The key: an lkey for local, an rkey for remote access.
     pub key: u32,
-    /// First address.
+    /// The first address.
     pub addr: u64,
-    /// The right that is needed.
+    /// The required right.
     pub access: Access,
 }
 
-/// Why memory may not be touched.
+/// Why an access was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
     /// No region has this key.
@@ -79,74 +79,74 @@ pub enum AccessError {
     /// The region does not grant the right.
     #[error("the memory region does not grant the right")]
     Right,
-    /// The window is bound already, or is of a type that is not bound or invalidated by work requests of this kind.
+    /// The window is bound already, or is of a type that this kind of work request cannot bind or invalidate.
     #[error("the memory window is bound, or not of the right type")]
     Window,
 }
 
-/// A memory window laid over part of a memory region (IBA 10.6.7).
+/// The binding of a memory window to a part of a memory region (IBA 10.6.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bind {
-    /// The window, by the key that it has now.
+    /// The window, by its current key.
     pub window: u32,
-    /// The key that it will have, by the low eight bits; the others stay.
+    /// The new key: only the low eight bits are used.
     pub rkey: u32,
     /// The region's local key.
     pub lkey: u32,
-    /// The first address, as the region counts.
+    /// The first address, in the region's addresses.
     pub addr: u64,
-    /// Bytes; 0 takes the window off again.
+    /// Number of bytes; 0 unbinds the window.
     pub len: u64,
     /// Access rights of the peer.
     pub access: Access,
-    /// The peer counts its addresses from 0.
+    /// The peer's addresses start at 0.
     pub zero_based: bool,
 }
 
 /// An atomic operation on eight bytes of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtomicOp {
-    /// Becomes `swap` if it is `compare`.
+    /// Sets the value to `swap` if it is `compare`.
     CompareSwap {
-        /// The value that it must have.
+        /// The value compared with.
         compare: u64,
         /// The new value.
         swap: u64,
     },
-    /// `add` is added, wrapping.
+    /// Adds `add`, wrapping around.
     FetchAdd {
-        /// The number that is added.
+        /// The number to add.
         add: u64,
     },
 }
 
-/// Stretches of memory of equal length, equally far apart.
+/// Runs of memory of equal length, at equal distances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Runs {
-    /// Bytes of each.
+    /// Length of a run in bytes.
     pub run: u32,
-    /// Bytes from the beginning of one to that of the next.
+    /// Distance in bytes between the starts of two consecutive runs.
     pub step: u32,
-    /// How many there are.
+    /// Number of runs.
     pub count: u32,
 }
 
 impl Runs {
-    /// Bytes from the first to behind the last.
+    /// Number of bytes from the start of the first run to the end of the last.
     pub const fn span(&self) -> u64 {
         (self.count as u64).saturating_sub(1) * self.step as u64 + self.run as u64
     }
 }
 
-/// Registered memory: every access passes key, domain, bounds and rights.
+/// Registered memory: every access is checked for key, domain, bounds and rights.
 pub trait Memory {
-    /// Whether `len` bytes may be accessed. No key is looked at when `len` is 0 (IBA 9.7.4.1.5: o9-49).
+    /// Whether `len` bytes may be accessed. The key is not checked if `len` is 0 (IBA 9.7.4.1.5: o9-49).
     fn check(&self, region: Region, len: u64) -> Result<(), AccessError>;
 
     /// Copies out of memory.
     fn read(&self, region: Region, out: &mut [u8]) -> Result<(), AccessError>;
 
-    /// Copies out of memory, and continues a CRC by `head` and the bytes that were copied, whatever the program writes there meanwhile.
+    /// Copies out of memory, and continues a CRC over `head` and the bytes that were copied, whatever the program writes there meanwhile.
     fn read_summed(&self, region: Region, crc: Icrc, head: &[u8], out: &mut [u8]) -> Result<Icrc, AccessError> {
         let mut crc = crc;
         self.read(region, out)?;
@@ -158,18 +158,18 @@ pub trait Memory {
     /// Copies into memory; the last byte is stored last, because programs poll for it.
     fn write(&self, region: Region, bytes: &[u8]) -> Result<(), AccessError>;
 
-    /// Copies runs out of memory, one behind the other; the region begins with the first.
+    /// Copies runs out of memory into consecutive parts of `out`; the region starts with the first run.
     fn read_runs(&self, region: Region, runs: Runs, out: &mut [u8]) -> Result<(), AccessError>;
 
-    /// Copies bytes into runs of memory, from the first to the last; the region begins with the first.
+    /// Copies bytes into runs of memory, from the first to the last; the region starts with the first run.
     fn write_runs(&self, region: Region, runs: Runs, bytes: &[u8]) -> Result<(), AccessError>;
 
-    /// Changes eight bytes in one step, also against the program's own atomics; what they were before.
+    /// Changes eight bytes atomically, also with respect to the program's own atomics; returns the previous value.
     fn atomic(&self, region: Region, op: AtomicOp) -> Result<u64, AccessError>;
 
     /// Binds a memory window, by a work request of the queue pair `qpn`.
     fn bind(&mut self, qpn: Qpn, pd: PdId, bind: &Bind) -> Result<(), AccessError>;
 
-    /// Makes a key invalid, by a work request of the queue pair `qpn` or of its peer.
+    /// Invalidates a key, by a work request of the queue pair `qpn` or of its peer.
     fn invalidate(&mut self, qpn: Qpn, pd: PdId, key: u32) -> Result<(), AccessError>;
 }

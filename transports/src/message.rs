@@ -1,4 +1,4 @@
-//! One packet of a SEND or WRITE: which it is in its message, its headers, and its payload out of memory.
+//! One packet of a SEND or WRITE: its position in the message, its headers, and its payload from memory.
 
 use softnic_wire::ext::Reth;
 use softnic_wire::icrc::Icrc;
@@ -12,7 +12,7 @@ use crate::qp::PayloadMode;
 use crate::send_queue::{Slot, Source};
 use crate::{Memory, SendOp, Sge};
 
-/// A connection: what both halves of a queue pair need to know.
+/// A connection: the state shared by both halves of a queue pair.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Link {
     pub(crate) qpn: Qpn,
@@ -23,18 +23,18 @@ pub(crate) struct Link {
     pub(crate) payload: PayloadMode,
 }
 
-/// Which packet of a message.
+/// The position of a packet in a message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Which {
-    /// That of the packet.
+    /// The service of the packet.
     pub(crate) service: Service,
-    /// From 0.
+    /// The index of the packet, from 0.
     pub(crate) index: u32,
     pub(crate) psn: Psn,
     pub(crate) ack_req: bool,
 }
 
-/// Where a packet stands in a message of several.
+/// The position of a packet in a message of `packets` packets.
 #[inline]
 pub(crate) fn position(index: u32, packets: u32) -> Position {
     match (index == 0, index + 1 == packets) {
@@ -45,7 +45,7 @@ pub(crate) fn position(index: u32, packets: u32) -> Position {
     }
 }
 
-/// Writes one packet of the message of a connected queue pair.
+/// Writes one packet of a message of a connected queue pair.
 #[inline(always)] // so that headers which this message does not have cost nothing
 pub(crate) fn emit(
     tx: &mut TxFrame<'_>,
@@ -64,7 +64,7 @@ pub(crate) fn emit(
         SendOp::Write { remote_addr, rkey } | SendOp::WriteImm { remote_addr, rkey, .. } if first => {
             ext.reth = Some(Reth { va: remote_addr, rkey, len: slot.len });
         }
-        // What can come out of order says where it belongs.
+        // A packet that can arrive out of order contains its own position.
         SendOp::Write { remote_addr, rkey } | SendOp::WriteImm { remote_addr, rkey, .. } if service == Service::Sr => {
             let va = remote_addr.wrapping_add(u64::from(offset));
             ext.reth = Some(Reth { va, rkey, len: slot.len - offset });
@@ -85,7 +85,7 @@ pub(crate) fn emit(
         opcode: opcode.ok_or(AccessError::Key)?,
         psn,
         ack_req,
-        // A WRITE without immediate completes nothing at the peer: there is no event to ask for (IBA 9.2.3).
+        // A WRITE without immediate completes nothing at the peer, so it can request no event (IBA 9.2.3).
         solicited: last && slot.solicited && slot.uses_receive(),
         becn: false,
         payload_len: len as usize,
@@ -95,20 +95,20 @@ pub(crate) fn emit(
     write(tx, &link.template, &fields, &ext, &from, host)
 }
 
-/// Where a packet's payload comes from.
+/// The source of a packet's payload.
 pub(crate) struct Gather<'a> {
     pub(crate) qpn: Qpn,
     pub(crate) pd: PdId,
     pub(crate) payload: PayloadMode,
     pub(crate) source: &'a Source<'a>,
-    /// The right that is needed: none for a program's own memory.
+    /// The required right: none for the program's own memory.
     pub(crate) access: Access,
-    /// In the message.
+    /// The offset in the message.
     pub(crate) offset: u64,
 }
 
 impl Gather<'_> {
-    /// An element from its byte `skip` on.
+    /// The part of an element from byte `skip` on.
     #[inline]
     pub(crate) fn region(&self, sge: &Sge, skip: u64) -> Region {
         let addr = sge.addr.wrapping_add(skip);
@@ -126,7 +126,7 @@ pub(crate) fn write(
     from: &Gather<'_>,
     host: &impl Memory,
 ) -> Result<(), AccessError> {
-    // A frame that does not fit is the driver's mistake, seen at its first packet; there is nothing to send then.
+    // A frame that does not fit is an error of the driver, which shows at the first packet; nothing can be sent then.
     if from.payload == PayloadMode::Elided {
         return template.build_elided(tx, fields, ext).map_err(|_| AccessError::Bounds);
     }
@@ -141,8 +141,8 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// Copies part of a message out of the memory that its work request names, and continues the packet's ICRC by `head` and by it.
-#[inline(always)] // one element is what most messages have
+/// Copies a part of a message from the memory of its work request, and continues the packet's ICRC over `head` and the part.
+#[inline(always)] // most messages have one element
 fn copy_out(
     from: &Gather<'_>,
     offset: u64,

@@ -1,15 +1,15 @@
-//! Which extensions a connected queue pair speaks with its peer: offers, answers, and the outcome that follows from them.
+//! Negotiation of the extensions that a connected queue pair uses with its peer: offers, answers, and the outcome.
 //!
-//! Both sides offer when they become ready to receive, in a MAD to the peer's QP1 ([`vendor::Negotiation`]). Who offers an
-//! extension takes its packets from then on, whatever becomes of the MADs. Only the peer's answer decides: it has the id that we
-//! drew, so nobody who does not see our packets can have sent it. The peer's offer is answered, and says that the peer is there. A
-//! peer that refuses, says nothing, or has nothing in common with us gets standard packets.
+//! Both sides send an offer when they become ready to receive, in a MAD to the peer's QP1 ([`vendor::Negotiation`]). A side that offers an
+//! extension accepts its packets from then on, whatever happens to the MADs. Only the peer's answer decides: it contains the transaction id
+//! that this side drew, so no one who cannot see this side's packets can have sent it. The peer's offer is answered, and shows that the
+//! peer is present. A peer that refuses, is silent, or has no extension in common gets standard packets.
 //!
-//! What an extension is set to stands in bytes of its own ([`vendor::Settings`]), which nobody but the extension reads. What one end of
-//! SDR tells the other is longer: the [`Agreement`] puts it into MADs and keeps the peer's, and a negotiator sees only its bit.
+//! The settings of an extension are in bytes of their own ([`vendor::Settings`]), which only the extension interprets. The information that
+//! the two ends of SDR exchange is longer: the [`Agreement`] adds it to MADs and stores the peer's. A negotiator sees only the bit of SDR.
 //!
-//! A [`Negotiator`] is one queue pair's part in it, from RTR on. Its caller sees to it that only MADs from the peer's address get
-//! here, keeps an offer that came before RTR, and remembers who never answers ([`SilentPeers`]).
+//! A [`Negotiator`] is the state of one queue pair, from RTR on. Its caller ensures that only MADs from the peer's address are passed in,
+//! stores an offer that arrives before RTR, and remembers peers that never answer ([`SilentPeers`]).
 
 use core::ops::Range;
 use core::time::Duration;
@@ -35,35 +35,35 @@ pub use round_trips::RoundTrips;
 pub use silent_peers::SilentPeers;
 pub use softnic_wire::mad::vendor;
 
-/// Offers that a peer gets before it counts as silent, at least.
+/// Minimum number of offers that are sent before the peer counts as silent.
 pub(crate) const MIN_TRIES: u8 = 3;
-/// How long the first offer waits for an answer, at least; longer where the round trip is known to be more than half of it. Each
-/// further offer waits twice as long as the one before.
+/// Minimum wait of the first offer for an answer; longer if the round-trip time is known to be more than half of it. Each further offer
+/// waits twice as long as the one before.
 pub(crate) const MIN_WAIT: Duration = Duration::from_millis(50);
-/// How long all offers together wait, at least: one side may become ready to receive long before the other, and the round trip
-/// may be long without anybody knowing.
+/// Minimum wait of all offers together: one side may become ready to receive long before the other, and the round-trip time may be long
+/// without being known.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// An extension as the negotiation sees it. The module of each transport that needs its peer's consent has one.
+/// An extension in the negotiation. The module of each transport that needs its peer's consent defines one.
 pub(crate) struct Extension {
     /// Its bit in an offer.
     pub(crate) bit: Extensions,
     /// Its bytes among the settings.
     pub(crate) range: Range<usize>,
-    /// Whether a peer can be spoken to that has these settings.
+    /// Whether communication is possible with a peer that has these settings.
     pub(crate) is_usable: fn(&Settings) -> bool,
 }
 
 /// The offer of this side for one queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offer {
-    /// The extensions that it speaks.
+    /// The offered extensions.
     pub extensions: Extensions,
     /// Their settings.
     pub settings: Settings,
 }
 
-/// The extensions that both sides speak.
+/// The extensions that both sides support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Agreed {
     /// The extensions, at least one.
@@ -72,55 +72,56 @@ pub struct Agreed {
     pub settings: Settings,
 }
 
-/// How a negotiation ended.
+/// The result of a negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NegotiationOutcome {
-    /// The peer takes packets of these extensions.
+    /// The peer accepts packets of these extensions.
     Agreed(Agreed),
-    /// The transport of the standard.
+    /// The standard's transport is used.
     Standard(FallbackReason),
 }
 
-/// Why a queue pair that offered an extension speaks the standard with its peer.
+/// Why a queue pair that offered an extension uses the standard with its peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FallbackReason {
-    /// The peer answered with an error: it knows nothing of the negotiation, as Linux.
+    /// The peer answered with an error: it does not know the negotiation. Linux does so.
     Refused,
-    /// The peer said nothing.
+    /// The peer did not answer.
     Silent,
-    /// The peer speaks no extension that we do.
+    /// The peer and this side have no extension in common.
     NothingInCommon,
-    /// The peer's address never answered before, so nobody waited for it this time.
+    /// The peer's address never answered before, so this connection did not wait for an answer.
     KnownSilent,
-    /// Our own link does not carry the extension's packets: its MTU must be at least this.
+    /// The local link does not carry the extension's packets: its MTU must be at least this.
     LinkMtu(u32),
-    /// With authentication: what came as the peer's had no right MAC, so the peer has no secret or another one, or somebody else sent it.
+    /// With authentication: a MAD that claimed to be the peer's had no valid MAC. The peer has no secret or another one, or a third party
+    /// sent the MAD.
     Unauthenticated,
 }
 
-/// The protocol that a queue pair's requests are sent by.
+/// The protocol that a queue pair uses for its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
     /// The peer has not answered yet; requests wait.
     Waiting,
-    /// The standard's Go-Back-N, and why.
+    /// The standard's Go-Back-N, with the reason.
     Standard(FallbackReason),
     /// The extension that was offered.
     Agreed,
 }
 
-/// How our own offer fares.
+/// The state of the local offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asking {
-    /// It goes out next.
+    /// The offer is sent next.
     Due,
-    /// It went out; time for the next one, or to give up, is then.
+    /// The offer was sent; at this time the next one is sent, or the negotiation gives up.
     Waiting(Instant),
-    /// Nothing more goes out.
+    /// No further offer is sent.
     Over,
 }
 
-/// An answer that goes out next.
+/// An answer that is sent next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Answer {
     transaction_id: u64,
@@ -135,26 +136,27 @@ pub struct Negotiator {
     peer_qpn: Qpn,
     transaction_id: u64,
     asking: Asking,
-    /// Offers that went out.
+    /// Number of offers sent.
     tries: u8,
-    /// When the first one did.
+    /// When the first offer was sent.
     asked: Instant,
     known_rtt: Duration,
     rtt: Option<Duration>,
-    /// Our offer goes out once more, beside its timer: the peer showed that it is there.
+    /// The offer is sent once more, independently of its timer, because the peer has shown that it is present.
     repeat: bool,
-    /// It did.
+    /// The offer was sent once more in this way.
     repeated: bool,
     answer: Option<Answer>,
     outcome: Option<NegotiationOutcome>,
 }
 
 impl Negotiator {
-    /// For the queue pairs `qpns`, ours and the peer's, when ours becomes ready to receive.
+    /// Creates the negotiation of the queue pairs `qpns`, the local one and the peer's, when the local one becomes ready to receive.
     ///
-    /// `transaction_id` is one that no other negotiation of this NIC has in flight, and hard to guess. With `known_silent` the
-    /// peer's address never answered before: one offer still goes out, but the outcome stands at once. It stands at once, too,
-    /// where nothing is offered: then peers are only told so. Who offers authentication waits for an answer in any case.
+    /// `transaction_id` must not be in use by another negotiation of this NIC, and must be hard to guess. `known_silent` means that the
+    /// peer's address never answered before: one offer is still sent, but the outcome is known at once. The outcome is also known at once
+    /// if nothing is offered; then a peer that offers is only told so. If authentication is offered, the queue pair waits for an answer in
+    /// any case.
     pub fn new(offer: Offer, qpns: (Qpn, Qpn), transaction_id: u64, known_silent: bool) -> Negotiator {
         let offer = extension::usable(offer);
         let nothing = offer.extensions == Extensions::NONE;
@@ -180,17 +182,17 @@ impl Negotiator {
         }
     }
 
-    /// A negotiation where the round trip to the peer is known from before: a far peer is given the time that it needs.
+    /// Sets the known round-trip time to the peer, so that a far peer gets enough time to answer.
     pub fn with_known_rtt(self, rtt: Duration) -> Negotiator {
         Negotiator { known_rtt: rtt, ..self }
     }
 
-    /// A negotiation whose outcome is known from before. Offers of the peer's are answered as ever.
+    /// A negotiation whose outcome is already known. Offers of the peer are answered as usual.
     pub(crate) fn agreed(self, agreed: Agreed) -> Negotiator {
         Negotiator { asking: Asking::Over, outcome: Some(NegotiationOutcome::Agreed(agreed)), ..self }
     }
 
-    /// The next MAD that is due, an answer before an offer. An offer that goes out starts the clock.
+    /// The next MAD that is due, answers before offers. Sending an offer starts the timer.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Negotiation<'static>> {
         if let Some(answer) = self.answer.take() {
             return Some(self.mad(Kind::Answer(Status::SUCCESS), answer.transaction_id, answer.extensions));
@@ -211,15 +213,15 @@ impl Negotiator {
         Some(self.mad(Kind::Offer, self.transaction_id, self.offer.extensions))
     }
 
-    /// Whether [`Negotiator::poll_transmit`] has something.
+    /// Whether [`Negotiator::poll_transmit`] has a MAD.
     #[inline]
     pub fn has_something(&self) -> bool {
         self.answer.is_some() || self.asking == Asking::Due || self.repeat
     }
 
-    /// The peer's offer (Get), also one that was kept from before RTR. Each one is answered: that the peer repeats it says that our answer
-    /// got lost. It decides nothing: it carries no id of ours, so anybody could have sent it. But who offers is there, and will
-    /// answer: where our offer was given up, or waits for longer than at first, it goes out at once, one time.
+    /// Handles the peer's offer (Get), including one stored from before RTR. Each offer is answered, because a repeated offer shows that
+    /// the answer was lost. An offer decides nothing: it contains no id of this side, so anyone could have sent it. But a peer that offers
+    /// is present and will answer. So if the local offer was given up, or waits longer than at first, it is sent again at once, one time.
     pub fn handle_offer(&mut self, _now: Instant, mad: &Negotiation<'_>) {
         if mad.kind != Kind::Offer || !self.is_between_us(mad) {
             return;
@@ -231,14 +233,14 @@ impl Negotiator {
             Some(NegotiationOutcome::Agreed(_)) => false,
             Some(NegotiationOutcome::Standard(_)) => self.tries > 0,
         };
-        // Once: two that hear each other's offers and no answer must not go on for ever.
+        // Only once: two sides that receive each other's offers and no answer must not continue forever.
         self.repeat |= asks_long && !self.repeated && common.extensions != Extensions::NONE;
     }
 
-    /// The peer's answer (GetResp). What it accepts beyond our offer is left out. After silence it still counts, if it comes
-    /// too late for the caller to make use of it or not.
+    /// Handles the peer's answer (GetResp). Extensions that were not offered are ignored. An answer after silence still counts, even if it
+    /// is too late for the caller to use it.
     ///
-    /// Says whether it answers an offer of ours.
+    /// Returns whether the MAD answers an offer of this side.
     pub fn handle_answer(&mut self, now: Instant, mad: &Negotiation<'_>) -> bool {
         match mad.kind {
             Kind::Answer(Status::SUCCESS) => {}
@@ -255,8 +257,8 @@ impl Negotiator {
         ours
     }
 
-    /// A GetResp with any error status. What else it says does not matter: a peer that knows nothing of this may send back
-    /// anything behind the MAD header. Says whether it answers an offer of ours.
+    /// Handles a GetResp with any error status. Its other contents do not matter: a peer that does not know the negotiation may return
+    /// anything after the MAD header. Returns whether the MAD answers an offer of this side.
     pub fn handle_refusal(&mut self, now: Instant, transaction_id: u64) -> bool {
         let ours = self.is_ours(transaction_id);
         if ours {
@@ -268,7 +270,7 @@ impl Negotiator {
         ours
     }
 
-    /// When [`Negotiator::handle_timeout`] has something to do.
+    /// When to call [`Negotiator::handle_timeout`].
     #[inline]
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.asking {
@@ -277,7 +279,7 @@ impl Negotiator {
         }
     }
 
-    /// Lets the time come that [`Negotiator::poll_timeout`] said; earlier it does nothing.
+    /// Handles the timeout given by [`Negotiator::poll_timeout`]; does nothing before that time.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.poll_timeout().is_none_or(|until| now < until) {
             return;
@@ -289,30 +291,30 @@ impl Negotiator {
         }
     }
 
-    /// Nothing more goes out, unless the peer offers something. What was waited for is not known.
+    /// Stops sending, unless the peer makes an offer. A pending outcome stays unknown.
     pub fn fall_silent(&mut self) {
         (self.asking, self.repeat, self.answer) = (Asking::Over, false, None);
     }
 
-    /// The outcome; `None` while it is waited for. From plain RC it may become an agreement later, never the other way.
+    /// The outcome; `None` while it is pending. Plain RC may later become an agreement, but never the reverse.
     #[inline]
     pub fn outcome(&self) -> Option<NegotiationOutcome> {
         self.outcome
     }
 
-    /// The round trip of our offer and what came back, if it went out once: else nobody knows which one was answered.
+    /// The round-trip time of the offer and its answer, if the offer was sent once. Otherwise it is unknown which offer was answered.
     pub fn rtt(&self) -> Option<Duration> {
         self.rtt
     }
 
-    /// Whether packets of all these extensions are taken from the peer: we offered them, so it may send them at any time,
-    /// also when its answer got lost and our outcome is plain RC.
+    /// Whether packets of all these extensions are accepted from the peer. They were offered, so the peer may send them at any time, even
+    /// if its answer was lost and the local outcome is plain RC.
     #[inline]
     pub fn accepts(&self, extensions: Extensions) -> bool {
         self.offer.extensions.contains(extensions)
     }
 
-    /// How long the offer that goes out now waits.
+    /// How long to wait after the offer that is sent now.
     fn wait(&self) -> Duration {
         let first = MIN_WAIT.max(self.known_rtt.saturating_mul(2));
         first.saturating_mul(1 << (self.tries - 1).min(16))
@@ -335,12 +337,12 @@ impl Negotiator {
         mad.sender_qpn == self.peer_qpn.value() && mad.receiver_qpn == self.qpn.value()
     }
 
-    /// Whether this is the id of an offer that went out.
+    /// Whether this is the id of an offer that was sent.
     fn is_ours(&self, transaction_id: u64) -> bool {
         self.tries > 0 && self.transaction_id == transaction_id
     }
 
-    /// Whether nothing but silence has decided yet, or the peer was asked once more since.
+    /// Whether only silence has decided so far, or the peer was asked once more since.
     fn is_undecided(&self) -> bool {
         match self.outcome {
             None | Some(NegotiationOutcome::Standard(FallbackReason::Silent | FallbackReason::KnownSilent)) => true,
@@ -349,7 +351,7 @@ impl Negotiator {
         }
     }
 
-    /// The extensions that we and a MAD of the peer have in common.
+    /// The extensions that this side and a MAD of the peer have in common.
     fn common(&self, mad: &Negotiation<'_>) -> Agreed {
         let peer = extension::usable(Offer { extensions: mad.extensions, settings: mad.settings });
         let extensions = extension::common(&self.offer, &peer);

@@ -1,48 +1,47 @@
-//! The work requests that a queue pair has in place: for the owner of one that halted, who may post them elsewhere.
+//! The work requests that a halted queue pair still holds: its owner may post them elsewhere.
 
 use crate::recv_queue::RecvQueue;
 use crate::send_queue::{SendQueue, Slot, Source};
 use crate::{Data, RecvWr, SendFlags, SendWr};
 
-/// How far a send work request has come.
+/// The progress of a send work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SendProgress {
-    /// No packet of the work request has left.
+    /// No packet of the work request was sent.
     Unsent,
-    /// A packet has left, and none is acknowledged: nobody knows whether the peer carried out the work request. A local operation was
-    /// carried out.
+    /// A packet was sent, and none is acknowledged: it is unknown whether the peer executed the work request. A local operation was
+    /// executed.
     Sent,
-    /// The first packets are acknowledged, or the first data of a READ has come; the rest may have arrived, too.
+    /// The first packets are acknowledged, or the first data of a READ has arrived; the rest may have arrived, too.
     PartlyAcknowledged,
 }
 
 /// A send work request that has not completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutstandingSend<'a> {
-    /// The work request, as it was posted; signaled also where all sends of the queue pair are.
+    /// The work request as it was posted; signaled if all sends of the queue pair are.
     pub wr: SendWr<'a>,
-    /// How far it has come.
+    /// Its progress.
     pub progress: SendProgress,
 }
 
-/// All send work requests of a queue pair that have not completed, oldest first, and those whose doorbell was not rung
-/// behind them.
+/// All send work requests of a queue pair that have not completed, oldest first, followed by those whose doorbell was not rung.
 pub struct OutstandingSends<'a> {
     queue: &'a SendQueue,
     position: u32,
-    /// The numbers of the oldest packet that is not acknowledged, and of the packet that was not sent yet.
+    /// The numbers of the oldest unacknowledged packet, and of the first packet not sent yet.
     una: u64,
     next: u64,
 }
 
 impl<'a> OutstandingSends<'a> {
-    /// Of a reliable connection, whose work requests say nothing of best effort.
+    /// Of a reliable connection, whose work requests have no best-effort attributes.
     pub(crate) fn new(queue: &'a SendQueue, una: u64, next: u64) -> OutstandingSends<'a> {
         OutstandingSends { queue, position: queue.head_position(), una, next }
     }
 
     fn progress(&self, position: u32) -> SendProgress {
-        // What is not published has no number yet.
+        // An unpublished work request has no packet numbers yet.
         let Some(slot) = self.queue.get(position) else { return SendProgress::Unsent };
         match slot {
             _ if slot.is_local() && slot.executed => SendProgress::Sent,
@@ -73,8 +72,7 @@ impl<'a> Iterator for OutstandingSends<'a> {
     }
 }
 
-/// All receives of a queue pair that are posted and not used up, oldest first. One that a message is half in is among
-/// them.
+/// All posted receives of a queue pair that are not used up, oldest first, including one that is partly filled by a message.
 pub struct OutstandingRecvs<'a> {
     queue: &'a RecvQueue,
     ahead: u32,
@@ -96,11 +94,11 @@ impl<'a> Iterator for OutstandingRecvs<'a> {
     }
 }
 
-/// Why receives are not withdrawn.
+/// Why receives cannot be withdrawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecvsKept {
-    /// The queue pair has no receives of its own, or its transport cannot give them up.
+    /// The queue pair has no receives of its own, or its transport cannot withdraw them.
     NotOwn,
-    /// A message that still arrives is half in one of them.
+    /// A message that still arrives has partly filled one of them.
     InUse,
 }

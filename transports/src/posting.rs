@@ -1,4 +1,4 @@
-//! Validation of work requests that does not depend on the queue pair's state: done once, where a program's work request is taken.
+//! Validation of work requests that does not depend on the queue pair's state: done once, when a work request is posted.
 
 use softnic_wire::PathMtu;
 use softnic_wire::segment::MAX_MESSAGE;
@@ -7,25 +7,25 @@ use crate::qp::Caps;
 use crate::wr::Data;
 use crate::{BestEffort, PostError, RecvWr, SendOp, SendWr};
 
-/// The operations that a transport has.
+/// The operations that a transport supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operations {
-    /// All of them.
+    /// All operations.
     All,
-    /// Those of which a part may be missing: no atomic, and no SEND with invalidate, for a lost one would be a promise broken.
+    /// Operations that tolerate partial loss: no atomic, and no SEND with invalidate, because the invalidation could be lost.
     BestEffort,
-    /// Those that nobody answers: no READ, no atomic, and no SEND with invalidate, which is for RC alone (IBA table 38).
+    /// Operations without an answer: no READ, no atomic, and no SEND with invalidate, which is for RC only (IBA table 38).
     Unanswered,
     /// SENDs, each to the address in its work request.
     Datagrams,
 }
 
-/// The operations of a transport, the same for all of its queue pairs.
+/// The operations of a transport, equal for all of its queue pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Supported {
     /// Its operations.
     pub operations: Operations,
-    /// Whether it keeps the deadlines of work requests; else they are refused.
+    /// Whether it supports the deadlines of work requests; if not, they are refused.
     pub deadlines: bool,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Supported {
 pub struct SendRules {
     pub(crate) max_inline: u16,
     pub(crate) max_sge: u8,
-    /// The longest message, where that is one packet.
+    /// The longest message, if it is limited to one packet.
     packet: Option<PathMtu>,
     supported: Supported,
 }
@@ -72,10 +72,10 @@ impl SendRules {
         if work.bitmap.is_some() && !takes_data { Err(PostError::Bitmap) } else { Ok(()) }
     }
 
-    /// Whether a work request keeps to the rules. That there is room for it, and a state that allows it, is another question.
+    /// Whether a work request follows the rules. Room in the queue and the state of the queue pair are not checked.
     ///
     /// # Errors
-    /// All of [`PostError`] but [`PostError::QueueFull`] and [`PostError::State`].
+    /// All of [`PostError`] except [`PostError::QueueFull`] and [`PostError::State`].
     #[inline]
     pub fn check(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         let takes_data = wr.op.awaits_data();
@@ -116,27 +116,27 @@ impl SendRules {
 /// The rules for the work requests of a receive queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecvRules {
-    /// Elements that a receive has at most.
+    /// Maximum number of elements of a receive.
     pub max_sge: u16,
     /// Whether receives may have deadlines.
     pub deadlines: bool,
 }
 
 impl RecvRules {
-    /// For no receive that has an element.
+    /// Permits no receive that has an element.
     pub(crate) const NONE: RecvRules = RecvRules { max_sge: 0, deadlines: false };
 
-    /// For receives of at most so many elements, without deadlines.
+    /// Permits receives of at most `max_sge` elements, without deadlines.
     pub fn new(max_sge: u32) -> RecvRules {
         RecvRules { max_sge: max_sge.min(u16::MAX.into()) as u16, deadlines: false }
     }
 
-    /// With deadlines.
+    /// Also permits deadlines.
     pub fn with_deadlines(self) -> RecvRules {
         RecvRules { deadlines: true, ..self }
     }
 
-    /// Whether a work request keeps to the rules.
+    /// Whether a work request follows the rules.
     ///
     /// # Errors
     /// [`PostError::NoDeadlines`], [`PostError::Stride`] and [`PostError::TooManySges`].

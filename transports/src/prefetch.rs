@@ -1,19 +1,19 @@
-//! Telling the processor which memory will be wanted soon.
+//! Prefetch hints to the processor.
 //!
-//! With thousands of queue pairs the state of the next one is in no near cache when its turn comes; asked for while the one before it
-//! still sends, it is.
+//! With thousands of queue pairs, the state of the next one is not in a near cache when its turn comes. If it is prefetched while the
+//! previous one still sends, it is.
 #![allow(unsafe_code)]
 
-/// Bytes that one hint is good for.
+/// Number of bytes that one hint covers.
 const LINE: usize = 64;
 
-/// Hints that all of `value` will be read soon; does nothing else.
+/// Hints that all of `value` will be read soon; has no other effect.
 #[inline]
 pub fn prefetch<T: ?Sized>(value: &T) {
     lines(value).for_each(hint);
 }
 
-/// Hints that all of `value` will be written soon: memory that another core had last is fetched from there. Does nothing else.
+/// Hints that all of `value` will be written soon: memory that another core had last is fetched from there. Has no other effect.
 #[inline]
 pub fn prefetch_to_write<T: ?Sized>(value: &T) {
     lines(value).for_each(hint_to_write);
@@ -29,15 +29,16 @@ fn lines<T: ?Sized>(value: &T) -> impl Iterator<Item = *const u8> {
 #[cfg(target_arch = "x86_64")]
 fn hint(at: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a hint reads nothing and never faults, whatever the address.
+    // SAFETY: a hint reads nothing and never faults, whatever the address is.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
 }
 
-/// The intrinsic asks for reading where the target is not known to have the instruction. Processors that do not have it do nothing.
+/// Inline assembly, because the intrinsic prefetches for reading if the target is not known to have the instruction. Processors without the
+/// instruction ignore it.
 #[inline]
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn hint_to_write(at: *const u8) {
-    // SAFETY: a hint writes nothing and never faults, whatever the address.
+    // SAFETY: a hint writes nothing and never faults, whatever the address is.
     unsafe { std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly)) }
 }
 

@@ -1,4 +1,4 @@
-//! The trait of a queue pair: what every transport offers to the NIC, from its creation to its end.
+//! The trait of a queue pair: the interface of every transport to the NIC, from creation to destruction.
 
 mod attributes;
 mod rules;
@@ -21,7 +21,7 @@ use crate::recv_queue::SrqId;
 use crate::wr::AhId;
 use crate::{Host, PostError, RecvWr, SendWr, Vitals};
 
-/// The kinds of queue pairs that a program can ask for.
+/// The kinds of queue pairs that a program can create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum QpKind {
     /// Reliable connection.
@@ -31,12 +31,12 @@ pub enum QpKind {
     Uc,
     /// Unreliable datagram.
     Ud,
-    /// QP1, for management datagrams; a NIC has one at most.
+    /// QP1, for management datagrams; a NIC has at most one.
     Gsi,
 }
 
 impl QpKind {
-    /// The service that its packets belong to.
+    /// The service of its packets.
     pub const fn service(self) -> Service {
         match self {
             QpKind::Rc => Service::Rc,
@@ -45,7 +45,7 @@ impl QpKind {
         }
     }
 
-    /// Whether it has one peer, not one for each work request.
+    /// Whether it has one peer, rather than one for each work request.
     pub const fn is_connected(self) -> bool {
         matches!(self, QpKind::Rc | QpKind::Uc)
     }
@@ -54,17 +54,17 @@ impl QpKind {
 /// Queue pair states (IBA 10.3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum QpState {
-    /// Made, and nothing more.
+    /// Newly created.
     Reset,
     /// Receives may be posted.
     Init,
     /// Receives packets.
     ReadyToReceive,
-    /// Sends too.
+    /// Also sends packets.
     ReadyToSend,
-    /// Begins no further send: what was begun is finished (SQD).
+    /// Starts no further send; started sends are finished (SQD).
     SendQueueDrain,
-    /// A send failed and the rest is flushed, but receiving goes on (SQE); only without reliability.
+    /// A send failed and later sends are flushed, but receiving continues (SQE); only for unreliable services.
     SendQueueError,
     /// All work is flushed.
     Error,
@@ -78,7 +78,7 @@ impl QpState {
         matches!(self, ReadyToReceive | ReadyToSend | SendQueueDrain | SendQueueError)
     }
 
-    /// The name of the state, as `ibv_devinfo` and its kin write it.
+    /// The name of the state, as `ibv_devinfo` and similar tools print it.
     pub const fn name(self) -> &'static str {
         match self {
             QpState::Reset => "RESET",
@@ -98,54 +98,55 @@ impl QpState {
     }
 }
 
-/// How much a queue pair holds.
+/// The capacities of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
-    /// Send work requests outstanding.
+    /// Maximum number of outstanding send work requests.
     pub max_send_wr: u32,
-    /// Receives posted.
+    /// Maximum number of posted receives.
     pub max_recv_wr: u32,
-    /// Elements of a send.
+    /// Maximum number of elements of a send.
     pub max_send_sge: u32,
-    /// Elements of a receive.
+    /// Maximum number of elements of a receive.
     pub max_recv_sge: u32,
-    /// Bytes of inline data.
+    /// Maximum number of bytes of inline data.
     pub max_inline: u32,
 }
 
-/// A shared receive queue, as a queue pair knows it.
+/// A shared receive queue, as a queue pair sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedReceives {
-    /// Which it is.
+    /// Its name.
     pub id: SrqId,
-    /// Its protection domain: that of the memory that its receives name (IBA 10.2.9).
+    /// Its protection domain, which is that of the memory of its receives (IBA 10.2.9).
     pub pd: PdId,
-    /// What its receives are like.
+    /// The rules for its receives.
     pub rules: RecvRules,
 }
 
-/// What a queue pair is made with.
+/// The configuration of a new queue pair.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
     /// Its number.
     pub qpn: Qpn,
     /// Its protection domain.
     pub pd: PdId,
-    /// Where sends complete.
+    /// The completion queue of sends.
     pub send_cq: CqId,
-    /// Where receives complete.
+    /// The completion queue of receives.
     pub recv_cq: CqId,
-    /// Receives complete in a sink: WRITEs with immediate need no receive.
+    /// Receives complete in a sink, so WRITEs with immediate need no receive.
     pub recv_sink: bool,
-    /// The shared queue that receives come from.
+    /// The shared receive queue, if receives come from one.
     pub srq: Option<SharedReceives>,
-    /// How much it holds.
+    /// Its capacities.
     pub caps: Caps,
     /// Every send is signaled.
     pub sig_all: bool,
-    /// Acknowledgements go at once, and before any request: for programs that sleep until an event comes.
+    /// Acknowledgements are sent at once, and before any request: for programs that sleep until an event.
     pub prompt_acks: bool,
-    /// Packets outstanding on a reliable connection with Go-Back-N, or on one of best effort, are limited to what a receiver in software has room for.
+    /// The number of outstanding packets on a reliable connection with Go-Back-N, or on one of best effort, is limited to the buffer of a
+    /// software receiver.
     pub limit_flight: bool,
     /// Whether frames carry their payload.
     pub payload: PayloadMode,
@@ -153,25 +154,25 @@ pub struct Config {
     pub halt_on_retry_exceeded: bool,
 }
 
-/// A packet for a queue pair: headers read, ICRC right, sender and partition checked.
+/// A packet for a queue pair: headers parsed, ICRC valid, sender and partition checked.
 #[derive(Debug, Clone, Copy)]
 pub struct Inbound<'a> {
     /// Base transport header.
     pub bth: bth::Repr,
     /// Extension headers.
     pub ext: &'a ExtHeaders,
-    /// The payload; empty where the simulator elided it.
+    /// The payload; empty if the simulator elided it.
     pub payload: &'a [u8],
-    /// Bytes of payload, elided or not.
+    /// Length of the payload, elided or not.
     pub payload_len: u32,
-    /// The network header, as a datagram's receiver gets it, and the MAC address that the frame came from; `None` for other services,
-    /// which do not look at them.
+    /// The network header, in the form that a datagram's receiver gets, and the source MAC address of the frame; `None` for other services,
+    /// which do not use them.
     pub grh: Option<(&'a [u8; grh::LEN], MacAddr)>,
-    /// The network marked congestion.
+    /// The packet has a congestion mark of the network.
     pub ecn_ce: bool,
 }
 
-/// Packets and bytes that the simulator can leave out because nobody looks at them.
+/// Whether frames carry their payload. The simulator can omit a payload that is not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum PayloadMode {
     /// Payload is copied and covered by the ICRC.
@@ -181,20 +182,20 @@ pub enum PayloadMode {
     Elided,
 }
 
-/// The link and the peer as far as they are known when a connected queue pair becomes ready to receive.
+/// The properties of the link and the peer that are known when a connected queue pair becomes ready to receive.
 #[derive(Debug, Clone, Copy)]
 pub struct PathProps {
     /// Partition key of its packets.
     pub pkey: u16,
-    /// The MTU of the link; `None` where it carries packets of any length.
+    /// The MTU of the link; `None` if it carries packets of any length.
     pub link_mtu: Option<u32>,
-    /// The rate of the link in bits a second.
+    /// The rate of the link in bits per second.
     pub link_rate: u64,
-    /// The port of the NIC by which packets leave and come.
+    /// The port of the NIC for the queue pair's packets.
     pub port: usize,
     /// The peer's address has never answered an offer of extensions.
     pub known_silent: bool,
-    /// The round trip to the peer, as far as somebody measured it; else zero.
+    /// The round-trip time to the peer if it was measured, else zero.
     pub known_rtt: Duration,
     /// Drawn for the negotiation of an authenticated connection; zeros for others.
     pub nonce: [u8; 16],
@@ -202,24 +203,24 @@ pub struct PathProps {
     pub payload: PayloadMode,
 }
 
-/// As a number of retries in [`Update`]: they are not counted. No program can ask for it.
+/// As the retry count in [`Update`]: retries are not counted. A program cannot set this value.
 pub const RETRY_FOREVER: u8 = u8::MAX;
 
 /// The PSNs that a queue pair expects next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExpectedPsns {
-    /// Of the peer's next request; `None` where PSNs say nothing.
+    /// The PSN of the peer's next request; `None` if the PSN has no meaning.
     pub request: Option<Psn>,
-    /// Of the next READ response or value of an atomic; `None` while none is owed.
+    /// The PSN of the next READ response or atomic value; `None` while none is expected.
     pub response: Option<Psn>,
 }
 
-/// The PSNs of the packets that come next, as far as all before them was sent or has come.
+/// The PSNs that follow those of all packets sent or received so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NextPsns {
-    /// Of our next new request; 0 before the queue pair is ready to send.
+    /// The PSN of the next new request; 0 before the queue pair is ready to send.
     pub send: Psn,
-    /// Of the request that is expected of the peer.
+    /// The expected PSN of the peer's requests.
     pub receive: Psn,
 }
 
@@ -230,193 +231,193 @@ pub struct NoCongestionControl;
 
 /// A queue pair of some transport.
 ///
-/// The NIC moves it through its states by the rules of the IBTA and calls `poll_transmit` until it says `false`, again after each
-/// `handle_*` and each doorbell; and `handle_timeout` when the time of `poll_timeout` has come. Nothing here assumes that packets
-/// have one sequence of PSNs. A transport implements the methods without a body; the others have one for transports that lack
-/// the feature they are about.
+/// The NIC changes its state by the rules of the IBTA. It calls `poll_transmit` until that returns `false`, and again after each `handle_*`
+/// call and each doorbell. It calls `handle_timeout` when the time of `poll_timeout` has passed. The trait does not assume that packets
+/// have a single sequence of PSNs. A transport implements the methods without a body; the others have a default for transports without the
+/// feature.
 pub trait QueuePair {
-    /// What its send work requests must be like.
+    /// The rules for its send work requests.
     fn send_rules(&self) -> &SendRules;
 
-    /// What its receive work requests must be like.
+    /// The rules for its receive work requests.
     fn recv_rules(&self) -> &RecvRules;
 
-    /// The number by which the peer knows it.
+    /// The queue pair number.
     fn qpn(&self) -> Qpn;
 
-    /// The state it is in. A queue pair goes to [`QpState::Error`] by itself when it must.
+    /// The current state. A queue pair enters [`QpState::Error`] by itself after an error.
     fn state(&self) -> QpState;
 
     // ---- life cycle ----
 
-    /// To the reset state: all work is forgotten.
+    /// Returns to the reset state: all work is dropped.
     fn reset(&mut self);
 
     /// RESET to INIT.
     fn init(&mut self);
 
-    /// INIT to RTR. `connection` is there for connected queue pairs.
+    /// INIT to RTR. `connection` is present for connected queue pairs.
     fn ready_to_receive(&mut self, connection: Option<&ReceiveAttr>, props: &PathProps);
 
     /// RTR to RTS.
     fn ready_to_send(&mut self, a: &SendAttr);
 
-    /// RTS to SQD: what was begun is finished, nothing else begins. With `notify` an event says when that is done.
+    /// RTS to SQD: started sends are finished, no other is started. With `notify` an event is raised when that is done.
     fn drain(&mut self, notify: bool, host: &mut impl Host);
 
     /// SQD or SQE to RTS.
     fn resume(&mut self);
 
-    /// Whether nothing that was sent is unanswered and no message is half sent.
+    /// Whether nothing is outstanding and no message is partly sent.
     fn is_drained(&mut self) -> bool;
 
-    /// Changes what may change while connected.
+    /// Changes the attributes that may change while connected.
     fn update(&mut self, u: &Update);
 
-    /// Goes to the error state and flushes all work, because the program asked for it.
+    /// Enters the error state and flushes all work, at the request of the program.
     fn fail(&mut self, host: &mut impl Host);
 
     // ---- work and packets ----
 
-    /// Writes a send work request that keeps to [`QueuePair::send_rules`] into the queue. Nothing happens before
+    /// Writes a send work request that follows [`QueuePair::send_rules`] into the queue. Nothing is sent before
     /// [`QueuePair::ring_doorbell`].
     fn write_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError>;
 
     /// Publishes the send work requests written so far.
     fn ring_doorbell(&mut self, now: Instant, host: &mut impl Host);
 
-    /// Posts a receive that keeps to [`QueuePair::recv_rules`].
+    /// Posts a receive that follows [`QueuePair::recv_rules`].
     fn post_recv(&mut self, wr: &RecvWr<'_>, host: &mut impl Host) -> Result<(), PostError>;
 
-    /// Takes a packet. Says whether there may be something to send after it, or a timer that moved.
+    /// Handles a packet. Returns whether there may be a frame to send now, or a changed timer.
     fn handle_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool;
 
     /// Writes the next frame, if there is one to send now.
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool;
 
-    /// When [`QueuePair::handle_timeout`] wants to be called.
+    /// When to call [`QueuePair::handle_timeout`].
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Time has passed.
+    /// Handles a timeout.
     fn handle_timeout(&mut self, now: Instant, host: &mut impl Host);
 
     // ---- what not every transport has ----
 
-    /// Whether it takes packets of an extension's service, beside those of its kind.
+    /// Whether it accepts packets of an extension's service, besides those of its kind.
     #[inline]
     fn takes(&self, _: Service) -> bool {
         false
     }
 
-    /// Whether it still listens although it is in the error state.
+    /// Whether it still handles packets although it is in the error state.
     #[inline]
     fn owes_answers(&self) -> bool {
         false
     }
 
-    /// Where the datagram goes that it sends next.
+    /// The address handle of the datagram that it sends next.
     #[inline]
     fn next_address(&self) -> Option<AhId> {
         None
     }
 
-    /// What is sent waits for credit of the peer, and what the peer sends for ours, where the peer agrees to it. Before the queue pair is
-    /// connected.
+    /// Makes sends wait for credit of the peer, and grants credit for the peer's sends, if the peer agrees. Call this before the queue pair
+    /// is connected.
     fn use_credit(&mut self, _: Option<EqdsConfig>) -> Result<(), NoCongestionControl> {
         Err(NoCongestionControl)
     }
 
-    /// Whether it offers its peer credit.
+    /// Whether it offers credit to its peer.
     fn offers_credit(&self) -> bool {
         false
     }
 
-    /// How the negotiation stands, for whoever offers credit beside another extension or none; before [`QueuePair::on_negotiation`].
+    /// Passes the state of the negotiation to a queue pair that offers credit, besides another extension or none; called before
+    /// [`QueuePair::on_negotiation`].
     fn on_credit_negotiation(&mut self, _: Option<&NegotiationOutcome>) {}
 
-    /// Puts a congestion controller in charge of what is sent.
+    /// Sets the congestion controller for the sends.
     fn set_congestion_control(&mut self, _: Option<Box<dyn CongestionControl>>) -> Result<(), NoCongestionControl> {
         Err(NoCongestionControl)
     }
 
-    /// An acknowledgement that waits for the program's reply goes with the next packet: no reply will come.
+    /// An acknowledgement that waits for the program's reply is sent with the next packet, because no reply will follow.
     fn release_ack(&mut self) {}
 
-    /// How the negotiation with the peer stands, from RTR on and whenever it may have moved; `None` while the peer has not answered.
-    /// `rtt` is the round trip that it measured.
+    /// Passes the state of the negotiation with the peer, from RTR on and whenever it may have changed; `None` while the peer has not
+    /// answered. `rtt` is the round-trip time that the negotiation measured.
     fn on_negotiation(&mut self, _: Option<&NegotiationOutcome>, _: Option<Duration>) {}
 
-    /// What its requests are sent by, where that does not follow from the negotiation alone.
+    /// The protocol of its requests, if that does not follow from the negotiation alone.
     fn choice(&self) -> Option<Choice> {
         None
     }
 
-    /// The sends that have not completed, oldest first: what is in place where a reliable connection halted.
+    /// The sends that have not completed, oldest first. After a reliable connection has halted, these are the sends left in place.
     fn outstanding_sends(&self) -> Option<OutstandingSends<'_>> {
         None
     }
 
-    /// The receives that were posted to it and are not used up, oldest first; `None` where they come from a shared
-    /// queue.
+    /// The posted receives that are not used up, oldest first; `None` if receives come from a shared queue.
     fn outstanding_recvs(&self) -> Option<OutstandingRecvs<'_>> {
         None
     }
 
-    /// Withdraws these receives without completing them: each goes to `take`, oldest first. How many there were.
+    /// Withdraws these receives without completing them, and passes each to `take`, oldest first. Returns their number.
     fn take_recvs(&mut self, _take: impl FnMut(&RecvWr<'_>)) -> Result<u32, RecvsKept> {
         Err(RecvsKept::NotOwn)
     }
 
-    /// The PSNs of the packets that come next, from RTR on, whatever became of it since.
+    /// The PSNs of the next packets, from RTR on, whatever the current state is.
     fn next_psns(&self) -> Option<NextPsns> {
         None
     }
 
-    /// The next messages, so many, each ask for an acknowledgement where they end: their owner waits for the completions.
+    /// The next `messages` messages each request an acknowledgement in their last packet, because the owner waits for the completions.
     fn hasten_acks(&mut self, messages: u8) {
         let _ = messages;
     }
 
-    /// Halts: goes to the error state with all work in place, because its owner asked for it. [`QueuePair::fail`]
-    /// flushes it then. `false` where it is not connected, or its work is flushed already.
+    /// Halts at the request of the owner: enters the error state with all work in place. [`QueuePair::fail`] then flushes the work. Returns
+    /// `false` if the queue pair is not connected, or its work was already flushed.
     fn halt(&mut self) -> bool {
         false
     }
 
-    /// Goes to the state in which sends are flushed, as after one of them failed. `false` where its service has no such state, or it does not
-    /// send.
+    /// Enters the state in which sends are flushed, as after a failed send. Returns `false` if its service has no such state, or if the
+    /// queue pair does not send.
     fn fail_sends(&mut self, host: &mut impl Host) -> bool {
         let _ = host;
         false
     }
 
-    /// Whether it has halted: its work is in place and no more is taken.
+    /// Whether it has halted: its work is in place, and no more is accepted.
     fn is_halted(&self) -> bool {
         false
     }
 
-    /// How it stands, for whoever watches it.
+    /// The state of the queue pair, for observers.
     fn vitals(&self) -> Vitals {
         Vitals::default()
     }
 
-    /// The PSNs that it expects next, for a shim below it.
+    /// The expected PSNs, for a shim below the queue pair.
     fn expected_psns(&self) -> ExpectedPsns {
         ExpectedPsns::default()
     }
 
-    /// A frame of the shim below it leaves: congestion control counts it.
+    /// A frame of the shim below was sent: congestion control counts it.
     fn on_shim_sent(&mut self, _: Instant, _: &TxFrame<'_>) {}
 
-    /// A frame of the shim below it came, with the mark of congestion.
+    /// A marked frame of the shim below has arrived.
     fn on_shim_marked(&mut self, _: Instant) {}
 
-    /// Hints that what it sends next will be wanted soon.
+    /// Prefetches the work that is sent next.
     #[inline]
     fn prefetch_work(&self) {}
 }
 
-/// The earlier one of two times, where there is one.
+/// The earlier of two times, if there is any.
 #[inline]
 pub fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     match (a, b) {

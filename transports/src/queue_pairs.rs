@@ -1,4 +1,4 @@
-//! The list of queue pairs: which state machine, which offer and which shim each transport has.
+//! The list of transports: the state machine, the offer and the shim of each.
 
 use softnic_wire::opcode::Service;
 use softnic_wire::{Instant, PathMtu, Qpn, Template, TxFrame};
@@ -22,7 +22,7 @@ use crate::wr::AhId;
 use crate::xp::{self, Xp};
 use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Transport, Vitals};
 
-/// A queue pair of any transport: an enum and no trait object, because the trait's methods are generic over the host.
+/// A queue pair of any transport. An enum rather than a trait object, because the trait's methods are generic over the host.
 pub enum AnyQp {
     /// Reliable connection, with or without a shim below it.
     Rc(Box<Rc>),
@@ -36,7 +36,7 @@ pub enum AnyQp {
     Ud(Box<Ud>),
 }
 
-/// Calls the same method on whichever transport it is.
+/// Calls the same method for each transport.
 macro_rules! each {
     ($any:expr, $qp:ident => $call:expr) => {
         match $any {
@@ -50,7 +50,7 @@ macro_rules! each {
 }
 
 impl AnyQp {
-    /// A queue pair in the reset state; datagrams are at most `mtu` long.
+    /// Creates a queue pair in the reset state; datagrams are at most `mtu` long.
     pub fn new(transport: Transport, kind: QpKind, config: &Config, mtu: PathMtu) -> AnyQp {
         match transport {
             Transport::Rc | Transport::Lowar(_) => AnyQp::Rc(Box::new(Rc::new(config))),
@@ -62,25 +62,25 @@ impl AnyQp {
         }
     }
 
-    /// [`QueuePair::poll_transmit`] of whichever transport it is.
+    /// [`QueuePair::poll_transmit`] for the other transports.
     #[inline(never)]
     fn transmit_other(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         each!(self, qp => qp.poll_transmit(now, tx, host))
     }
 
-    /// [`QueuePair::poll_timeout`] of whichever transport it is.
+    /// [`QueuePair::poll_timeout`] for the other transports.
     #[inline(never)]
     fn timeout_of_other(&self) -> Option<Instant> {
         each!(self, qp => qp.poll_timeout())
     }
 
-    /// [`QueuePair::handle_packet`] of whichever transport it is.
+    /// [`QueuePair::handle_packet`] for the other transports.
     #[inline(never)]
     fn hand_to_other(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
         each!(self, qp => qp.handle_packet(now, packet, host))
     }
 
-    /// Hints that its state will be wanted soon.
+    /// Prefetches the state of the queue pair.
     #[inline]
     pub fn prefetch_state(&self) {
         if let AnyQp::Rc(qp) = self {
@@ -89,7 +89,7 @@ impl AnyQp {
     }
 }
 
-/// What a transport offers its peer, on a connection of this path MTU; or why it cannot be spoken on this link.
+/// The offer of a transport to its peer, on a connection of this path MTU; or why the transport cannot be used on this link.
 pub(crate) fn offer(transport: Transport, mtu: PathMtu, props: &PathProps) -> Result<Offer, FallbackReason> {
     match transport {
         Transport::Sr { window } => Ok(sr::offer(window)),
@@ -99,7 +99,7 @@ pub(crate) fn offer(transport: Transport, mtu: PathMtu, props: &PathProps) -> Re
     }
 }
 
-/// The shim of a transport below its queue pair, whose frames begin like `template` and carry up to `mtu` bytes of payload.
+/// The shim of a transport, below a queue pair whose frames start like `template` and carry up to `mtu` bytes of payload.
 pub(crate) fn shim(
     transport: Transport,
     template: &Template,
@@ -113,7 +113,7 @@ pub(crate) fn shim(
 }
 
 impl ShimPools {
-    /// Makes what queue pairs of this transport need, on a port of this MTU.
+    /// Allocates the shared memory that queue pairs of this transport need, on a port of this MTU.
     pub fn provide(&mut self, transport: Transport, mtu: PathMtu) {
         if let Transport::Lowar(_) = transport {
             self.lowar.provide(mtu.bytes() as usize);
@@ -201,7 +201,7 @@ impl QueuePair for AnyQp {
         }
     }
 
-    #[inline(always)] // most packets are RC's, which needs no call then
+    #[inline(always)] // most packets are those of RC, which then need no call
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         match self {
             AnyQp::Rc(qp) => qp.poll_transmit(now, tx, host),
@@ -326,10 +326,10 @@ mod tests {
     use crate::send_queue::SendQueue;
     use std::mem::size_of;
 
-    /// What a queue pair takes beside its queues; docs/performance.md has the figures of release builds.
+    /// The memory of a queue pair besides its queues; docs/performance.md has the figures of release builds.
     #[test]
     fn the_state_of_a_queue_pair_stays_small() {
-        // XP with what it keeps apart, without the headers of its frames and without its two queues, as docs/xp.md counts it.
+        // XP with its separately stored state, without the headers of its frames and without its two queues, as docs/xp.md counts it.
         let xp = size_of::<Xp>() + crate::xp::kept_apart()
             - size_of::<Template>()
             - size_of::<SendQueue>()

@@ -1,4 +1,4 @@
-//! Reliable connection: requester and responder of one queue pair, with Go-Back-N.
+//! Reliable connection: the requester and the responder of one queue pair, with Go-Back-N.
 
 mod credit;
 mod flight_limit;
@@ -42,44 +42,45 @@ pub struct Rc {
     pub(crate) link: Option<Link>,
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
-    /// A packet came since the queue pair is ready to receive.
+    /// A packet has arrived since the queue pair became ready to receive.
     established: bool,
-    /// The program waits to hear that the send queue is drained.
+    /// The program waits for the event that the send queue is drained.
     tell_drained: bool,
-    /// A request went ahead of the acknowledgement that is owed.
+    /// A request packet was sent before the acknowledgement that is owed.
     ack_passed: bool,
-    /// A READ response left last: the next packet is one of a request, if there is any.
+    /// The last packet was a READ response: the next one is a request packet, if there is any.
     requests_turn: bool,
-    /// Whether the acknowledgement that is owed waits for the program's reply.
+    /// Determines whether the acknowledgement that is owed waits for the program's reply.
     ping_pong: PingPong,
-    /// Nothing goes ahead of an acknowledgement. Where nobody polls, a reply that comes first gains nothing, and a program that has one
-    /// channel for both may count on hearing that its message arrived before it hears the answer, as with hardware.
+    /// No packet is sent before an acknowledgement. If the programs do not poll, a reply that arrives first has no advantage. A program
+    /// with one channel for both directions may also rely on the event for its own message before the event for the answer, as with
+    /// hardware.
     prompt_acks: bool,
-    /// Packets outstanding are limited.
+    /// The number of outstanding packets is limited.
     limits_flight: bool,
-    /// Requests wait: for what the peer says about a shim, or credit.
+    /// Requests wait, for the negotiation of a shim, or for credit.
     held: bool,
-    /// Out of retries, the work stays in place.
+    /// When retries are exhausted, the queue pair halts with its work in place.
     halts: bool,
-    /// The work is in place, and the oldest send will end so when it is flushed.
+    /// The queue pair has halted; a later flush completes the oldest send with this status.
     halted: Option<Status>,
 }
 
 impl Rc {
-    /// The work requests that RC takes.
+    /// The work requests that RC supports.
     const SUPPORTED: Supported = Supported { operations: Operations::All, deadlines: false };
 
-    /// In the reset state.
+    /// Creates a queue pair in the reset state.
     pub fn new(c: &Config) -> Rc {
         Rc::with_receives_ahead(c, 1)
     }
 
-    /// A queue pair whose messages may come out of order: so many receives of a shared queue are taken ahead at most.
+    /// Creates a queue pair whose messages may arrive out of order; takes at most `ahead` receives of a shared queue in advance.
     pub(crate) fn with_receives_ahead(c: &Config, ahead: u32) -> Rc {
         Rc::supporting(c, ahead, Self::SUPPORTED)
     }
 
-    /// As the part of a transport that takes this of a program.
+    /// Creates the RC part of a transport that supports these work requests.
     pub(crate) fn supporting(c: &Config, ahead: u32, supported: Supported) -> Rc {
         Rc {
             qpn: c.qpn,
@@ -102,7 +103,7 @@ impl Rc {
         }
     }
 
-    /// Whether what is posted is flushed at once: in the error state, unless it has halted and takes nothing.
+    /// Whether posted work is flushed at once: in the error state, unless the queue pair has halted, when it accepts no work.
     fn flushes(&self) -> bool {
         self.state == QpState::Error && !self.is_halted()
     }
@@ -114,26 +115,26 @@ impl Rc {
         }
     }
 
-    /// An answer with data left, or a packet of a shim: what follows it waits its turn.
+    /// Counts an answer with data, or a packet of a shim, for pacing: the next one waits its turn.
     #[inline]
     pub(crate) fn count_for_pacing(&mut self, now: Instant, tx: &TxFrame<'_>) {
         self.requester.congestion.on_sent(now, tx);
     }
 
-    /// Whether a notification of congestion is due.
+    /// Whether a congestion notification is due.
     #[inline]
     pub(crate) fn owes_notification(&self) -> bool {
         self.requester.congestion.owes_notification()
     }
 
-    /// Writes the notification that is due.
+    /// Writes the congestion notification that is due.
     pub(crate) fn transmit_notification(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         let receives = self.state.receives();
         let link = self.link.as_ref().filter(|_| receives);
         self.requester.congestion.transmit_notification(now, tx, link, host)
     }
 
-    /// The peer's first message can overtake the last one of the connection manager (IBA 12.9.6).
+    /// The peer's first message can arrive before the last message of the connection manager (IBA 12.9.6).
     #[inline]
     pub(crate) fn note_established(&mut self, host: &mut impl Host) {
         if self.state == QpState::ReadyToReceive && !self.established {
@@ -142,7 +143,7 @@ impl Rc {
         }
     }
 
-    /// Checks what must hold between two calls.
+    /// Checks the invariants between two calls.
     #[inline]
     fn check_invariants(&self) {
         if ON {
@@ -251,7 +252,7 @@ impl QueuePair for Rc {
                 self.requester.queue.publish(link.mtu, Numbering::Standard);
                 self.run_locals(host);
             }
-            // What is posted to a queue pair in error is flushed at once (IBA 10.3.1.6).
+            // Work posted to a queue pair in the error state is flushed at once (IBA 10.3.1.6).
             (QpState::Error, _) if self.flushes() => self.requester.flush(Status::WrFlushErr, self.qpn, host),
             _ => {}
         }
@@ -291,7 +292,7 @@ impl QueuePair for Rc {
             }
             self.check_drained(host);
         } else if self.state.receives() {
-            // The peer waits for more than one answer, or goes on without it.
+            // The peer waits for more than one answer, or continues without it.
             self.requester.timers.stop(Timer::AckDelay);
             let before = self.responder.messages();
             let done = self.responder.handle_request(packet, link, host);
@@ -309,7 +310,7 @@ impl QueuePair for Rc {
             }
         }
         self.check_invariants();
-        // Requests change nothing for our own requests.
+        // A request of the peer has no effect on the local requests.
         is_response || self.responder.has_answer() || self.owes_notification()
     }
 
@@ -320,8 +321,8 @@ impl QueuePair for Rc {
         if self.requester.congestion.has_credit() && self.transmit_credit(now, tx, 0, host) {
             return true;
         }
-        // The reply to a message goes before the acknowledgement of that message: its reader waits for the reply. One packet only, so
-        // that a long message does not keep the acknowledgement.
+        // The reply to a message is sent before the acknowledgement of that message, because the peer's program waits for the reply. Only
+        // one packet, so that a long message does not delay the acknowledgement.
         if self.responder.owes_ack_only() && !self.ack_passed && !self.prompt_acks {
             if self.transmit_request(now, tx, host) {
                 self.ack_passed = true;
@@ -332,11 +333,11 @@ impl QueuePair for Rc {
                 return false;
             }
         }
-        // Requests and READ responses take turns: one long READ after the other would keep every request from leaving.
+        // Request packets and READ responses alternate. Otherwise continuous READs of the peer would block all requests.
         if self.requests_turn && self.requester.has_something() && self.transmit_request(now, tx, host) {
             return true;
         }
-        // Other answers first: the peer waits for them, and the NAK of a queue pair that stopped is still owed.
+        // Other answers go first: the peer waits for them, and a queue pair that stopped still owes its NAK.
         if self.responder.has_answer() {
             let (sent, ends) = self.transmit_answer(now, tx, host);
             if sent || ends {
@@ -399,11 +400,11 @@ impl QueuePair for Rc {
         self.requester.queue.prefetch();
     }
 
-    /// Requests wait for what the peer says about a shim; answers go on.
+    /// Requests wait for the outcome of a negotiation; answers do not.
     fn on_negotiation(&mut self, outcome: Option<&NegotiationOutcome>, _: Option<Duration>) {
         self.held = outcome.is_none();
         match outcome {
-            // It is told so more than once.
+            // This outcome may be reported more than once.
             Some(NegotiationOutcome::Agreed(_)) => _ = self.requester.probe.get_or_insert_default(),
             _ => self.requester.probe = None,
         }

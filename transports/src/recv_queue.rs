@@ -16,27 +16,27 @@ use crate::vitals::Vitals;
 use crate::wr::scatter;
 use crate::{BestEffort, Completion, CqOverflow, Host, Inbound, Memory, PostError, RecvWr, Sge, Status, WcOpcode};
 
-/// Names a shared receive queue to the NIC that owns it.
+/// The name of a shared receive queue at its NIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SrqId(pub u32);
 
-/// WRITEs with immediate that complete in a sink, and that may come before the one that is due.
+/// Number of WRITEs with immediate that complete in a sink, and that may arrive before the expected one.
 const AHEAD_IN_SINK: u32 = 256;
 
-/// A message that is whole: what its receive's completion says.
+/// A complete message: the contents of its receive's completion.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Whole {
-    /// A SEND, not a WRITE with immediate.
+    /// The message is a SEND, not a WRITE with immediate.
     is_send: bool,
     byte_len: u32,
     imm: Option<u32>,
-    /// The key that it takes away.
+    /// The key that it invalidates.
     pub(crate) invalidate: Option<u32>,
     solicited: bool,
 }
 
 impl Whole {
-    /// With its last packet, which lies at `offset` of it.
+    /// The message that is complete with this packet, which is at `offset` of the message.
     pub(crate) fn with(packet: &Inbound<'_>, offset: u32) -> Whole {
         Whole {
             is_send: packet.bth.opcode.kind() == Kind::Send,
@@ -48,28 +48,29 @@ impl Whole {
     }
 }
 
-/// The receives of one queue pair: posted to itself, or taken one at a time from a shared queue when a message begins.
+/// The receives of one queue pair: posted to the queue pair, or taken one at a time from a shared queue when a message starts.
 pub(crate) struct Receives {
     queue: RecvQueue,
     srq: Option<SrqId>,
     pub(crate) cq: CqId,
     qpn: Qpn,
-    /// The protection domain of the memory that receives name.
+    /// The protection domain of the receives' memory.
     pd: PdId,
-    /// They complete in a sink: WRITEs with immediate need none.
+    /// Receives complete in a sink, so WRITEs with immediate need none.
     in_sink: bool,
-    /// How many there are says nothing about what may come.
+    /// The number of receives does not limit the messages that may arrive.
     unlimited: bool,
     tally: Tally,
 }
 
 impl Receives {
-    /// Where receives come from a shared queue, at most `ahead` are taken at a time: as many messages as may be under way out of order.
+    /// If receives come from a shared queue, at most `ahead` are taken at a time: as many as there may be messages in progress out of
+    /// order.
     pub(crate) fn new(c: &crate::qp::Config, ahead: u32, supported: Supported) -> Receives {
         let rules = |max_sge| RecvRules { deadlines: supported.deadlines, ..RecvRules::new(max_sge) };
         let (queue, pd) = match c.srq {
             None => (RecvQueue::new(c.caps.max_recv_wr, rules(c.caps.max_recv_sge)), c.pd),
-            // Nobody watches the deadlines of a queue that several take from.
+            // The deadlines of a queue that is shared are not supported.
             Some(srq) => (RecvQueue::new(ahead, RecvRules::new(srq.rules.max_sge.into())), srq.pd),
         };
         Receives {
@@ -84,21 +85,21 @@ impl Receives {
         }
     }
 
-    /// No receives, and no room for any: in place of those that were moved elsewhere.
+    /// No receives, and no room for any: replaces receives that were moved elsewhere.
     pub(crate) fn none(c: &crate::qp::Config) -> Receives {
         let caps = crate::qp::Caps { max_recv_wr: 0, max_recv_sge: 0, ..c.caps };
         let none = Supported { operations: Operations::Datagrams, deadlines: false };
         Receives::new(&crate::qp::Config { caps, srq: None, ..*c }, 1, none)
     }
 
-    /// How they stand, for whoever watches them.
+    /// Adds the state of the receives, for observers.
     pub(crate) fn vitals(&self, base: Vitals) -> Vitals {
-        // Those of a shared queue were not posted here.
+        // Receives of a shared queue were not posted here.
         let receives_posted = if self.are_shared() { 0 } else { self.queue.tail };
         Vitals { receives_posted, receives_completed: self.queue.head, ..base }
     }
 
-    /// Whether they come from a shared queue.
+    /// Whether receives come from a shared queue.
     pub(crate) fn are_shared(&self) -> bool {
         self.srq.is_some()
     }
@@ -108,15 +109,15 @@ impl Receives {
         self.tally.forget();
     }
 
-    /// The limits of receives.
+    /// The rules for receives.
     #[inline]
     pub(crate) fn rules(&self) -> &RecvRules {
         &self.queue.rules
     }
 
-    /// Posts a receive that keeps to the rules to the queue pair itself.
+    /// Posts a receive that follows the rules to the queue pair itself.
     pub(crate) fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        // With a shared queue, that is where receives are posted (IBA 10.2.9.1).
+        // With a shared receive queue, receives are posted there (IBA 10.2.9.1).
         if self.srq.is_some() {
             return Err(PostError::NoSuchOperation);
         }
@@ -125,13 +126,13 @@ impl Receives {
         Ok(())
     }
 
-    /// Checks what must hold between two calls.
+    /// Checks the invariants between two calls.
     pub(crate) fn check_invariants(&self) {
         self.tally.check(self.queue.len(), "receive queue");
     }
 
-    /// The credits that an acknowledgement carries: of shared receives nothing can be promised (IBA 9.7.7.2.2), and WRITEs that complete
-    /// in a sink shall not wait for any.
+    /// The credits in an acknowledgement. For shared receives there are none to promise (IBA 9.7.7.2.2), and WRITEs that complete in a sink
+    /// must not wait for any.
     #[inline]
     pub(crate) fn credits(&self) -> Credits {
         if self.unlimited { Credits::UNLIMITED } else { Credits::at_most(self.queue.len()) }
@@ -143,18 +144,18 @@ impl Receives {
         self.in_sink
     }
 
-    /// How the receive ends that a packet of a WRITE takes, if it takes one and may not write.
+    /// The status of the receive that a WRITE packet takes, if it takes one and may not write.
     pub(crate) fn ended_by(&self, packet: &Inbound<'_>) -> Option<Status> {
         (packet.ext.imm.is_some() && !self.in_sink).then_some(Status::LocAccessErr)
     }
 
-    /// Whether a message that needs a receive with this packet finds none.
+    /// Whether a message needs a receive with this packet and there is none.
     #[inline]
     pub(crate) fn lacks_receive(&mut self, is_send: bool, host: &mut impl Host) -> bool {
         (is_send || !self.in_sink) && self.head(host).is_none()
     }
 
-    /// The receive that the message which begins now goes into, or the one under way.
+    /// The receive of the message that starts now, or of the message in progress.
     #[inline]
     pub(crate) fn head(&mut self, host: &mut impl Host) -> Option<Receive> {
         match self.queue.head() {
@@ -163,7 +164,7 @@ impl Receives {
         }
     }
 
-    /// The head of an empty queue: one of the shared queue's, if it has any.
+    /// The head of an empty queue: a receive of the shared queue, if it has any.
     fn take_head(&mut self, host: &mut impl Host) -> Option<Receive> {
         if host.take_shared(self.srq?, &mut self.queue) {
             self.tally.posted();
@@ -171,25 +172,25 @@ impl Receives {
         self.queue.head()
     }
 
-    /// What the receive at the head says of best effort.
+    /// The best-effort attributes of the receive at the head.
     pub(crate) fn head_best_effort(&self) -> BestEffort {
         self.queue.best_effort(self.queue.head)
     }
 
-    /// When the first receive has to be done; [`NEVER`](crate::best_effort::NEVER) where none has a deadline.
+    /// The earliest deadline of a receive; [`NEVER`](crate::best_effort::NEVER) if none has one.
     #[inline]
     pub(crate) fn earliest_deadline(&self) -> Instant {
         self.queue.best_effort.earliest()
     }
 
-    /// The earliest deadline of all receives, and how many are done when it has come.
+    /// The earliest deadline of all receives, and the number of receives that end at that time.
     #[inline]
     pub(crate) fn first_deadline(&self) -> Option<(u32, Instant)> {
         let (position, at) = self.queue.best_effort.first_deadline()?;
         Some((position.wrapping_sub(self.queue.head) + 1, at))
     }
 
-    /// The receive that the message after `ahead` others goes into; of a shared queue, those before it are taken too.
+    /// The receive for the message after `ahead` others. From a shared queue, the receives before it are taken too.
     pub(crate) fn nth(&mut self, ahead: u32, host: &mut impl Host) -> Option<Receive> {
         if let Some(srq) = self.srq {
             while self.queue.len() <= ahead {
@@ -202,12 +203,13 @@ impl Receives {
         self.queue.nth(ahead)
     }
 
-    /// The most messages that need a receive, or would without a sink, that one may be ahead of the one that is due.
+    /// Maximum number of messages with a receive (or that would have one without a sink) by which a message may be ahead of the expected
+    /// one.
     pub(crate) fn room(&self) -> u32 {
         if self.in_sink { self.queue.max_wr.max(AHEAD_IN_SINK) } else { self.queue.max_wr }
     }
 
-    /// The message that took a shared receive was lost: the next message, of whichever queue pair, may have it.
+    /// The message that took a shared receive was lost: the receive is returned to the shared queue for the next message of any queue pair.
     #[inline]
     pub(crate) fn give_back(&mut self, host: &mut impl Host) {
         if let (Some(srq), false) = (self.srq, self.queue.is_empty())
@@ -217,7 +219,7 @@ impl Receives {
         }
     }
 
-    /// The receive at the head is used up.
+    /// Removes the receive at the head, which is used up.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Receive> {
         let receive = self.queue.pop()?;
@@ -225,7 +227,7 @@ impl Receives {
         Some(receive)
     }
 
-    /// A SEND or WRITE is whole with this packet, which lay at `offset` of it: counts it, and completes its receive if it has
+    /// A SEND or WRITE is complete with this packet, which is at `offset` of the message: counts it, and completes its receive if it has
     /// one.
     #[inline(always)] // a WRITE is only counted
     pub(crate) fn end_message(
@@ -248,7 +250,7 @@ impl Receives {
         self.complete(&Whole::with(packet, offset), host)
     }
 
-    /// Completes the receive at the head with the message that is in it; a WRITE that completes in a sink leaves it there.
+    /// Completes the receive at the head with the message in it; a WRITE that completes in a sink leaves the receive in place.
     #[inline]
     pub(crate) fn complete(&mut self, whole: &Whole, host: &mut impl Host) -> Result<(), CqOverflow> {
         let wr_id = match whole.is_send || !self.in_sink {
@@ -269,7 +271,7 @@ impl Receives {
         host.complete(self.cq, completion)
     }
 
-    /// Receives may have deadlines from now on, or not: where the queue was made for them.
+    /// Whether receives may have deadlines from now on, if the queue was created for them.
     pub(crate) fn keep_deadlines(&mut self, keeps: bool) {
         self.queue.rules.deadlines = keeps && self.srq.is_none();
     }
@@ -279,24 +281,24 @@ impl Receives {
         self.qpn
     }
 
-    /// The protection domain of the memory that receives name.
+    /// The protection domain of the receives' memory.
     pub(crate) fn pd(&self) -> PdId {
         self.pd
     }
 
-    /// The elements of a receive, and the domain of their memory.
+    /// The elements of a receive, and the protection domain of their memory.
     #[inline]
     pub(crate) fn target(&self, receive: &Receive) -> (PdId, &[Sge]) {
         (self.pd, self.queue.sges_of(receive))
     }
 
-    /// The receive at the head is used up by what is in it, or by nothing: its completion says which.
+    /// Completes the receive at the head, with or without data: the completion says which.
     pub(crate) fn end_head(&mut self, completion: Completion, host: &mut impl Host) -> Result<(), CqOverflow> {
         let Some(receive) = self.pop() else { return Ok(()) };
         host.complete(self.cq, Completion { wr_id: receive.wr_id, ..completion })
     }
 
-    /// Whether receives are posted here, so that a message of which nothing came uses one up.
+    /// Whether receives are posted here, so that a message of which nothing arrived uses one up.
     pub(crate) fn are_own(&self) -> bool {
         self.srq.is_none() && !self.in_sink
     }
@@ -317,13 +319,13 @@ impl Receives {
         })
     }
 
-    /// Those that are posted here and not used up; `None` where they come from a shared queue.
+    /// The receives that are posted here and not used up; `None` if they come from a shared queue.
     pub(crate) fn outstanding(&self) -> Option<OutstandingRecvs<'_>> {
         (!self.are_shared()).then(|| OutstandingRecvs::new(&self.queue))
     }
 
-    /// Gives up all receives that are posted here, oldest first, without completing them; how many. `in_use`: a message
-    /// that still arrives is half in one.
+    /// Withdraws all receives posted here, oldest first, without completing them; returns their number. `in_use`: a message that still
+    /// arrives has partly filled one.
     pub(crate) fn take_all(&mut self, in_use: bool, mut take: impl FnMut(&RecvWr<'_>)) -> Result<u32, RecvsKept> {
         match (self.are_shared(), in_use) {
             (true, _) => return Err(RecvsKept::NotOwn),
@@ -338,7 +340,7 @@ impl Receives {
         Ok(count)
     }
 
-    /// Ends all receives: the one in use with `status`, the rest flushed.
+    /// Completes all receives: the one in use with `status`, the others as flushed.
     pub(crate) fn flush(&mut self, status: Option<Status>, host: &mut impl Host) {
         let mut status = status.unwrap_or(Status::WrFlushErr);
         while let Some(receive) = self.pop() {
@@ -349,13 +351,13 @@ impl Receives {
     }
 }
 
-/// Bytes that every packet of XP reads here: whether receives are here, which a pointer tells.
+/// Number of bytes that every packet of XP reads here: whether there are receives, which is known from a pointer.
 #[cfg(test)]
 pub(crate) fn looked_at() -> usize {
     size_of::<usize>()
 }
 
-/// Bytes that a packet in the middle of a SEND reads here, that pointer included.
+/// Number of bytes that a packet in the middle of a SEND reads here, including that pointer.
 #[cfg(test)]
 pub(crate) fn read() -> usize {
     use crate::footprint::of_fields;

@@ -10,14 +10,14 @@ use crate::{BestEffort, PostError, RecvWr, Sge};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Receive {
     pub(crate) wr_id: u64,
-    /// Bytes that fit in.
+    /// Total length of its elements in bytes.
     pub(crate) capacity: u64,
     sges: u8,
-    /// Its place in the queue.
+    /// Its position in the queue.
     at: u32,
 }
 
-/// Receives in the order in which they were posted.
+/// Receives in posting order.
 #[derive(Debug)]
 pub struct RecvQueue {
     pub(crate) slots: Box<[Receive]>,
@@ -30,7 +30,7 @@ pub struct RecvQueue {
 }
 
 impl RecvQueue {
-    /// Room for `max_wr` receives that keep to the rules.
+    /// Creates a queue for `max_wr` receives that follow the rules.
     pub fn new(max_wr: u32, rules: RecvRules) -> RecvQueue {
         let size = max_wr.max(1).next_power_of_two() as usize;
         RecvQueue {
@@ -54,13 +54,13 @@ impl RecvQueue {
         self.best_effort.clear();
     }
 
-    /// The limits of receives.
+    /// The rules for receives.
     #[inline]
     pub fn rules(&self) -> &RecvRules {
         &self.rules
     }
 
-    /// Posts a receive that keeps to the rules.
+    /// Posts a receive that follows the rules.
     pub fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         if self.len() >= self.max_wr {
             return Err(PostError::QueueFull);
@@ -76,7 +76,7 @@ impl RecvQueue {
         Ok(())
     }
 
-    /// Receives posted and not used up.
+    /// Number of receives posted and not used up.
     #[inline]
     pub fn len(&self) -> u32 {
         self.tail.wrapping_sub(self.head)
@@ -88,7 +88,7 @@ impl RecvQueue {
         self.len() == 0
     }
 
-    /// Moves the oldest receive to the end of another queue; `false` when there is none, or no room for it.
+    /// Moves the oldest receive to the end of another queue; returns `false` if there is none, or no room for it.
     pub fn move_oldest(&mut self, into: &mut RecvQueue) -> bool {
         let Some(receive) = self.head() else { return false };
         let best_effort = self.best_effort(self.head);
@@ -104,8 +104,7 @@ impl RecvQueue {
         moved
     }
 
-    /// Moves the oldest receive back to the beginning of the queue that it was taken from; `false` when there is none,
-    /// or no room for it.
+    /// Moves the oldest receive back to the start of the queue that it was taken from; returns `false` if there is none, or no room for it.
     pub fn return_oldest(&mut self, into: &mut RecvQueue) -> bool {
         let Some(receive) = self.head().filter(|_| into.len() < into.max_wr) else { return false };
         into.head = into.head.wrapping_sub(1);
@@ -117,13 +116,13 @@ impl RecvQueue {
         true
     }
 
-    /// The receive that the next message goes into.
+    /// The receive for the next message.
     #[inline]
     pub(crate) fn head(&self) -> Option<Receive> {
         (!self.is_empty()).then(|| self.slots[self.place(self.head)])
     }
 
-    /// The receive that the message after `ahead` others goes into.
+    /// The receive for the message after `ahead` others.
     #[inline]
     pub(crate) fn nth(&self, ahead: u32) -> Option<Receive> {
         (ahead < self.len()).then(|| self.slots[self.place(self.head.wrapping_add(ahead))])
@@ -135,14 +134,13 @@ impl RecvQueue {
         &self.sges[receive.at as usize * usize::from(self.rules.max_sge)..][..usize::from(receive.sges)]
     }
 
-    /// The receive that the message after `ahead` others goes into, as it was posted but for what it says of best
-    /// effort.
+    /// The receive for the message after `ahead` others, as it was posted, except for its best-effort attributes.
     pub(crate) fn nth_wr(&self, ahead: u32) -> Option<RecvWr<'_>> {
         let receive = self.nth(ahead)?;
         Some(RecvWr { wr_id: receive.wr_id, sges: self.sges_of(&receive), best_effort: None })
     }
 
-    /// What the receive at a position says of best effort.
+    /// The best-effort attributes of the receive at a position.
     pub(crate) fn best_effort(&self, position: u32) -> BestEffort {
         self.best_effort.get(position)
     }

@@ -1,13 +1,13 @@
-//! Round-trip times of a connection, and how long an answer can take by them.
+//! Round-trip times of a connection, and the timeouts derived from them.
 
 use std::time::Duration;
 
-/// Nobody waits for less: a program that lost its core for a moment has not lost packets.
+/// The minimum timeout: a program that lost its core for a moment has not lost packets.
 const SHORTEST: Duration = Duration::from_micros(50);
-/// What is waited for before a round trip was measured.
+/// The timeout before a round trip was measured.
 const UNKNOWN: Duration = Duration::from_millis(100);
 
-/// Round-trip times as they were seen.
+/// Measured round-trip times.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RoundTrip {
     smoothed: Option<Duration>,
@@ -19,7 +19,7 @@ impl RoundTrip {
     pub(crate) fn on_sample(&mut self, sample: Duration) {
         self.shortest = Some(self.shortest.map_or(sample, |s| s.min(sample)));
         let Some(smoothed) = self.smoothed else {
-            // The first sample says nothing about how much they vary.
+            // The first sample gives no information about the variation.
             self.smoothed = Some(sample);
             return;
         };
@@ -27,7 +27,7 @@ impl RoundTrip {
         self.smoothed = Some((smoothed * 7 + sample) / 8);
     }
 
-    /// Takes the round trip of the negotiation, where none other is known.
+    /// Uses the round-trip time of the negotiation, if no other is known.
     pub(crate) fn on_first_sample(&mut self, sample: Duration) {
         if self.smoothed.is_none() {
             self.on_sample(sample);
@@ -38,13 +38,13 @@ impl RoundTrip {
         self.shortest
     }
 
-    /// When nothing can be heard any more of a packet that came: a little more than a round trip.
+    /// The time after which no answer to an arrived packet is expected any more: a little more than a round trip.
     pub(crate) fn low(&self) -> Duration {
         let low = self.smoothed.map(|smoothed| smoothed + (smoothed / 8).max(self.variation * 4));
         low.map_or(UNKNOWN, |low| low.max(SHORTEST))
     }
 
-    /// When something should have been heard of others by far: two round trips, as the tail loss probe of TCP has it (RFC 8985, 7.2).
+    /// The time after which some answer should have arrived: two round trips, as in the tail loss probe of TCP (RFC 8985, 7.2).
     pub(crate) fn probe(&self) -> Duration {
         self.smoothed.map_or(UNKNOWN, |smoothed| self.low().max(2 * smoothed))
     }

@@ -1,4 +1,4 @@
-//! SDR as two ends negotiate it: what ours tells the peer, and what the peer told us. The rest of SDR is software on a NIC, and speaks UC.
+//! The negotiation of SDR: the information that the two ends exchange. The rest of SDR is software on a NIC, and uses UC.
 
 use softnic_wire::mad::vendor::{ExtensionSettings, Extensions, SDR_INFO, Settings};
 use softnic_wire::sdr::{Info, InfoError, SdrSettings};
@@ -9,15 +9,15 @@ use crate::negotiation::{Extension, FallbackReason, Offer};
 pub(crate) const EXTENSION: Extension =
     Extension { bit: Extensions::SDR, range: SdrSettings::RANGE, is_usable: |_| true };
 
-/// Whether two ends have the same scheme on top of SDR: another one's messages mean nothing to them.
+/// Whether both ends have the same scheme on top of SDR: messages of another scheme cannot be interpreted.
 pub(crate) fn is_same_scheme(ours: &Settings, peers: &Settings) -> bool {
     ours.get::<SdrSettings>().scheme == peers.get::<SdrSettings>().scheme
 }
 
-/// Why a queue pair does not offer SDR.
+/// Why a queue pair cannot offer SDR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SdrOfferError {
-    /// It is none of a connection.
+    /// The queue pair is not a connection.
     #[error("only queue pairs of rc and uc offer sdr")]
     Transport,
     /// It is connected, or was.
@@ -26,40 +26,40 @@ pub enum SdrOfferError {
     /// The bytes are no information about an SDR queue pair.
     #[error(transparent)]
     Info(#[from] InfoError),
-    /// A MAD has no room for it.
+    /// The information does not fit into a MAD.
     #[error(
         "{generations} generations of {channels} channels take {len} bytes, and a MAD has room for {room}: {} generations of {} channels fit",
         .fit.0, .fit.1, room = SDR_INFO.len()
     )]
     TooLong {
-        /// Generations of the information.
+        /// Number of generations in the information.
         generations: u8,
-        /// Channels of each.
+        /// Number of channels of each generation.
         channels: u8,
-        /// Its bytes.
+        /// Length of the information in bytes.
         len: usize,
-        /// Generations and channels that there is room for.
+        /// The numbers of generations and channels that would fit.
         fit: (u8, u8),
     },
 }
 
-/// How the negotiation of SDR stands.
+/// The state of the SDR negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SdrOutcome<'a> {
     /// The peer has not answered yet, or has not been asked.
     Open,
-    /// Both ends speak SDR with each other. This does not change before the queue pair is reset.
+    /// Both ends use SDR. This does not change before the queue pair is reset.
     Agreed {
-        /// The scheme on top of it, which is ours, with the peer's settings of it.
+        /// The scheme on top of SDR, equal on both ends, with the peer's settings of it.
         settings: SdrSettings,
-        /// What the peer told about its end: bytes that [`Info::parse`] takes.
+        /// The peer's information about its end: bytes that [`Info::parse`] accepts.
         info: &'a [u8],
     },
-    /// The peer does not speak SDR, or not with us. An answer that comes late may still make an agreement of it.
+    /// The peer does not support SDR, or has nothing in common with this end. A late answer may still turn this into an agreement.
     FellBack(FallbackReason),
 }
 
-/// Information of SDR, as long as a MAD has room for.
+/// SDR information, of at most the length that a MAD has room for.
 #[derive(Debug, Clone)]
 struct Kept {
     len: u8,
@@ -84,49 +84,49 @@ impl Kept {
     }
 }
 
-/// As many of these generations as there is room for, and then as many of these channels.
+/// The number of these generations that fit, and then the number of these channels.
 fn what_fits(generations: u8, channels: u8) -> (u8, u8) {
     let fits = |g: u8, c: u8| Info::len_of(g, c) <= SDR_INFO.len();
     let generations = (1..=generations).rev().find(|&g| fits(g, 1)).unwrap_or(1);
     (generations, (1..=channels).rev().find(|&c| fits(generations, c)).unwrap_or(1))
 }
 
-/// What a queue pair offers of SDR, and what its peer said.
+/// The local offer of SDR, and the peer's information.
 #[derive(Debug, Clone)]
 pub(crate) struct SdrTerms {
     settings: SdrSettings,
     ours: Kept,
-    /// From the agreement on.
+    /// Set by the agreement.
     peers: Option<Kept>,
 }
 
 impl SdrTerms {
-    /// An offer of this scheme, and of bytes that are information about an SDR queue pair.
+    /// An offer of this scheme, with the information about an SDR queue pair.
     pub(crate) fn new(settings: SdrSettings, info: &[u8]) -> Result<SdrTerms, SdrOfferError> {
         Ok(SdrTerms { settings, ours: Kept::new(&Info::parse(info)?)?, peers: None })
     }
 
-    /// To the reset state: the offer stays.
+    /// Returns to the reset state: the offer stays.
     pub(crate) fn reset(&mut self) {
         self.peers = None;
     }
 
-    /// An offer of others, and SDR.
+    /// Adds SDR to another offer.
     pub(crate) fn beside(&self, offer: Offer) -> Offer {
         Offer { extensions: offer.extensions.union(Extensions::SDR), settings: offer.settings.with(self.settings) }
     }
 
-    /// What a MAD of ours says that has SDR among its extensions.
+    /// The information in a local MAD that has SDR among its extensions.
     pub(crate) fn info(&self) -> Option<Info<'_>> {
         Info::parse(self.ours.as_bytes()).ok()
     }
 
-    /// The peer agreed, and told this.
+    /// The peer agreed, with this information.
     pub(crate) fn on_agreement(&mut self, info: &Info<'_>) {
         self.peers = Kept::new(info).ok();
     }
 
-    /// What the peer told, from the agreement on.
+    /// The peer's information, once SDR is agreed on.
     pub(crate) fn of_peer(&self) -> Option<&[u8]> {
         self.peers.as_ref().map(Kept::as_bytes)
     }

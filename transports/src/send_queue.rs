@@ -1,4 +1,4 @@
-//! The send queue of a queue pair: work requests in a ring, each with the numbers its packets will have.
+//! The send queue of a queue pair: a ring of work requests, each with the numbers of its packets.
 
 mod slot;
 #[cfg(test)]
@@ -14,26 +14,26 @@ use crate::prefetch::prefetch;
 use crate::wr::Data;
 use crate::{BestEffort, PostError, SendWr, Sge, Vitals};
 
-/// Messages of one long packet that a queue pair sends in a turn, and the one before them.
+/// Number of messages of one full-length packet that a queue pair sends in a turn, plus the one before them.
 const TURN: u32 = 5;
 
-/// How packets are numbered.
+/// The numbering of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Numbering {
-    /// The request of a READ has the PSNs of all responses (IBA 9.7.2).
+    /// The request of a READ covers the PSNs of all its responses (IBA 9.7.2).
     Standard,
-    /// Every packet has a number, and answers with data are counted apart.
+    /// Every request packet has one number, and answers with data are numbered separately.
     Apart,
 }
 
-/// The bytes of a message, as the work request names them.
+/// The bytes of a message, as given in the work request.
 pub(crate) enum Source<'a> {
     Gather(&'a [Sge]),
     Inline(&'a [u8]),
 }
 
-/// Work requests from `head`, the oldest that is not done, to `tail`, the next to be written. Positions only grow (and
-/// wrap at 2^32); a slot's place is its position modulo the ring's size.
+/// Work requests from `head`, the oldest one not done, to `tail`, the next one to be written. Positions only grow, and wrap at 2^32; a
+/// slot's index is its position modulo the ring's size.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     slots: Box<[Slot]>,
@@ -45,18 +45,18 @@ pub(crate) struct SendQueue {
     head: u32,
     published: u32,
     tail: u32,
-    /// The number of the packet that the next published work request begins with.
+    /// The number of the first packet of the next work request to be published.
     end: u64,
-    /// Bytes that all published work requests send.
+    /// Number of bytes that all published work requests send.
     end_bytes: u64,
-    /// The number of the packet that will answer the next published READ or atomic.
+    /// The number of the packet that answers the next published READ or atomic.
     end_answers: u64,
     next_send: u32,
-    /// Published local operations that were not carried out yet, and a position before which there is none of them.
+    /// Number of published local operations that were not executed yet, and a position before which there is none.
     locals: u32,
     locals_from: u32,
     tally: Tally,
-    /// Where the last look-up ended: packets are mostly asked for in order.
+    /// The position of the last look-up: packets are mostly looked up in order.
     cached: u32,
 }
 
@@ -99,7 +99,7 @@ impl SendQueue {
         usize::from(self.rules.max_inline)
     }
 
-    /// What the work request at `position` says of best effort.
+    /// The best-effort attributes of the work request at `position`.
     #[inline]
     pub(crate) fn best_effort(&self, position: u32) -> BestEffort {
         self.best_effort.get(position)
@@ -111,13 +111,13 @@ impl SendQueue {
         self.best_effort.stride(position)
     }
 
-    /// The time of the earliest deadline; [`NEVER`](crate::best_effort::NEVER) where there is none.
+    /// The earliest deadline; [`NEVER`](crate::best_effort::NEVER) if there is none.
     #[inline]
     pub(crate) fn earliest_deadline(&self) -> Instant {
         self.best_effort.earliest()
     }
 
-    /// The earliest deadline of all published work requests, and the position of the one that has it.
+    /// The earliest deadline of all published work requests, and the position of its work request.
     #[inline]
     pub(crate) fn first_deadline(&self) -> Option<(u32, Instant)> {
         self.best_effort.first_deadline()
@@ -132,18 +132,18 @@ impl SendQueue {
         self.tally.forget();
     }
 
-    /// The limits of work requests.
+    /// The rules for work requests.
     #[inline]
     pub(crate) fn rules(&self) -> &SendRules {
         &self.rules
     }
 
-    /// Work requests may have deadlines from now on, or not: where the queue was made for them.
+    /// Whether work requests may have deadlines from now on, if the queue was created for them.
     pub(crate) fn keep_deadlines(&mut self, keeps: bool) {
         self.rules.set_deadlines(keeps);
     }
 
-    /// Writes a work request that is not yet to be carried out, and that keeps to the rules.
+    /// Writes a work request that follows the rules. It is not executed before it is published.
     pub(crate) fn write(&mut self, wr: &SendWr<'_>, sig_all: bool) -> Result<(), PostError> {
         if self.tail.wrapping_sub(self.head) >= self.max_wr {
             return Err(PostError::QueueFull);
@@ -157,7 +157,7 @@ impl SendQueue {
             }
             Data::Gather(sges) => {
                 match sges {
-                    // What most messages have.
+                    // The case of most messages.
                     [sge] => self.sges[at * max_sge] = *sge,
                     _ => self.sges[at * max_sge..][..sges.len()].copy_from_slice(sges),
                 }
@@ -190,12 +190,12 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Makes what was written ready to be carried out: from now on each packet has its number.
+    /// Publishes the written work requests: from now on each packet has its number.
     pub(crate) fn publish(&mut self, mtu: PathMtu, numbering: Numbering) {
         self.publish_while(mtu, numbering, |_| true);
     }
 
-    /// Makes the local operations ready that stand before everything with packets. However packets will be numbered, these have none.
+    /// Publishes the local operations before the first work request with packets. They have no packets, so the numbering does not matter.
     pub(crate) fn publish_locals(&mut self, mtu: PathMtu) {
         self.publish_while(mtu, Numbering::Standard, |slot| slot.local);
     }
@@ -230,12 +230,12 @@ impl SendQueue {
         }
     }
 
-    /// Whether no work request was carried out, wholly or in part, as far as the queue knows.
+    /// Whether no work request was executed, completely or partly, as far as the queue knows.
     pub(crate) fn is_untouched(&self) -> bool {
         self.head == 0 && self.iter().all(|slot| !slot.executed)
     }
 
-    /// Takes back published work requests, of which nothing was sent: they will be numbered anew.
+    /// Unpublishes work requests of which nothing was sent: they will be numbered again.
     pub(crate) fn unpublish(&mut self) {
         self.best_effort.clear();
         self.published = self.head;
@@ -243,13 +243,13 @@ impl SendQueue {
         (self.next_send, self.locals) = (0, 0);
     }
 
-    /// The oldest local operation that was not carried out, and its position.
+    /// The oldest local operation that was not executed, and its position.
     #[inline]
     pub(crate) fn next_local(&mut self) -> Option<(u32, Slot)> {
         if self.locals == 0 {
             return None;
         }
-        // They are carried out in order, so the search goes on where it ended, unless that is done with.
+        // Local operations are executed in order, so the search continues from the last position, unless that work request is done.
         let mut position = if self.get(self.locals_from).is_some() { self.locals_from } else { self.head };
         while let Some(&slot) = self.get(position) {
             if slot.local && !slot.executed {
@@ -261,20 +261,20 @@ impl SendQueue {
         None
     }
 
-    /// The local operation at `position` was carried out.
+    /// The local operation at `position` was executed.
     pub(crate) fn set_executed(&mut self, position: u32) {
         let at = self.place(position);
         self.slots[at].executed = true;
         self.locals -= 1;
     }
 
-    /// The number behind the last packet of what is published.
+    /// The number after the last published packet.
     #[inline]
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// The work request at a position that is known to have one.
+    /// The work request at a position, which must exist.
     #[inline]
     pub(crate) fn at(&self, position: u32) -> &Slot {
         &self.slots[self.place(position)]
@@ -310,18 +310,18 @@ impl SendQueue {
         self.head
     }
 
-    /// How much was posted, and is done.
+    /// The number of posted and of completed work requests.
     pub(crate) fn vitals(&self) -> Vitals {
         Vitals { posted: self.tail, completed: self.head, ..Vitals::default() }
     }
 
-    /// A work request that left the queue has ended: with a completion, or well and unsignaled.
+    /// A work request that left the queue ended: with a completion, or successfully and unsignaled.
     #[inline]
     pub(crate) fn note_end(&mut self) {
         self.tally.ended();
     }
 
-    /// Checks what must hold of the queue itself.
+    /// Checks the invariants of the queue itself.
     pub(crate) fn check_invariants(&self) {
         let len = self.tail.wrapping_sub(self.head);
         invariant!(len <= self.max_wr, "{len} work requests in a queue for {}", self.max_wr);
@@ -337,20 +337,20 @@ impl SendQueue {
         self.head = self.head.wrapping_add(1);
     }
 
-    /// Takes the oldest work request out.
+    /// Removes the oldest work request.
     pub(crate) fn pop(&mut self) -> Option<Slot> {
         let slot = *self.head()?;
         self.drop_head();
         Some(slot)
     }
 
-    /// Takes out the oldest of all that were written, published or not: for flushing.
+    /// Removes the oldest of all written work requests, published or not; for flushing.
     pub(crate) fn pop_any(&mut self) -> Option<Slot> {
         (self.published, self.locals) = (self.tail, 0);
         self.pop()
     }
 
-    /// Hints that the work requests behind the one looked up last will be wanted soon: as many as a turn may send.
+    /// Prefetches the work requests after the last one looked up: as many as a turn may send.
     #[inline]
     pub(crate) fn prefetch(&self) {
         for i in 0..TURN {
@@ -362,19 +362,19 @@ impl SendQueue {
         }
     }
 
-    /// The request at `position` left at this time.
+    /// The request at `position` was sent at this time.
     pub(crate) fn set_left(&mut self, position: u32, now: Instant) {
         let at = self.place(position);
         self.slots[at].answers = now.as_nanos();
     }
 
-    /// Whether a published local operation was not carried out yet.
+    /// Whether a published local operation was not executed yet.
     #[inline]
     pub(crate) fn has_locals(&self) -> bool {
         self.locals != 0
     }
 
-    /// The position of the work request that packet number `n` belongs to, if it is the one looked for last or the next.
+    /// The position of the work request that contains packet number `n`, if it is the last one looked up or the next.
     #[inline]
     pub(crate) fn locate_near(&mut self, n: u64) -> Option<u32> {
         let near = [self.cached, self.cached.wrapping_add(1)];
@@ -383,19 +383,19 @@ impl SendQueue {
         Some(position)
     }
 
-    /// The position of the work request that packet number `n` belongs to.
+    /// The position of the work request that contains packet number `n`.
     #[inline]
     pub(crate) fn locate(&mut self, n: u64) -> Option<u32> {
         if let Some(position) = self.locate_near(n) {
             return Some(position);
         }
-        // A local operation may stand between.
+        // There may be a local operation in between.
         let behind = self.cached.wrapping_add(2);
         if self.get(behind).is_some_and(|s| s.holds(n)) {
             self.cached = behind;
             return Some(behind);
         }
-        // Numbers grow from slot to slot; of several that begin with the same, only the last has packets.
+        // Numbers grow from slot to slot. Of several slots that start with the same number, only the last has packets.
         let (mut from, mut to) = (0, self.published.wrapping_sub(self.head));
         while from < to {
             let middle = from + (to - from) / 2;
@@ -409,7 +409,7 @@ impl SendQueue {
         Some(position)
     }
 
-    /// How many messages that use up a receive of the peer are before packet `n`.
+    /// Number of messages before packet `n` that use a receive of the peer.
     pub(crate) fn sends_before(&mut self, n: u64) -> u32 {
         match self.locate(n).and_then(|position| self.get(position)) {
             None => self.next_send,
@@ -417,12 +417,12 @@ impl SendQueue {
         }
     }
 
-    /// Bytes that a work request and all published behind it send.
+    /// Number of bytes that a work request and all published ones after it send.
     pub(crate) fn bytes_from(&self, slot: &Slot) -> u64 {
         self.end_bytes - slot.bytes
     }
 
-    /// Bytes that the packets before number `n` carry.
+    /// Number of payload bytes in the packets before number `n`.
     pub(crate) fn bytes_before(&mut self, n: u64, mtu: PathMtu) -> u64 {
         match self.locate(n).and_then(|position| self.get(position)) {
             None => self.end_bytes,
@@ -431,14 +431,14 @@ impl SendQueue {
         }
     }
 
-    /// Bytes that packet number `n` and those behind it carry, and how many they are, about.
+    /// The approximate number of payload bytes in packet number `n` and all later packets, and the number of these packets.
     pub(crate) fn left_from(&mut self, n: u64, mtu: PathMtu) -> (u64, u64) {
         let bytes = self.end_bytes - self.bytes_before(n, mtu);
         let requests = self.locate(n).map_or(0, |position| self.published.wrapping_sub(position));
         (bytes, bytes / u64::from(mtu.bytes()) + u64::from(requests))
     }
 
-    /// Where the bytes of the work request at `position` come from.
+    /// The source of the bytes of the work request at `position`.
     #[inline]
     pub(crate) fn source(&self, position: u32, slot: &Slot) -> Source<'_> {
         let at = self.place(position);
@@ -450,7 +450,7 @@ impl SendQueue {
     }
 }
 
-/// Bytes that a packet of XP which leaves in the middle of its message reads here.
+/// Number of bytes that a packet of XP in the middle of its message reads here.
 #[cfg(test)]
 pub(crate) fn read() -> usize {
     crate::footprint::of_fields!(SendQueue: slots, sges, best_effort, head, published)

@@ -1,7 +1,7 @@
-//! A layer between a queue pair and its frames: forward error correction and the like.
+//! A layer between a queue pair and its frames, such as forward error correction.
 //!
-//! A shim sees every frame that a queue pair sends and receives, may add frames of its own, and may hold frames back or
-//! bring back lost ones. The frames are whole, Ethernet to ICRC, so that a recovered frame proves itself by its own ICRC.
+//! A shim sees every frame that a queue pair sends and receives, may add frames of its own, and may hold frames back or recover lost ones.
+//! Frames are complete, from Ethernet header to ICRC, so that a recovered frame is verified by its own ICRC.
 
 use std::any::Any;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::lowar::Buffers;
 use crate::negotiation::Agreed;
 use crate::qp::ExpectedPsns;
 
-/// How long a shim may hold frames back while nothing more comes.
+/// The maximum time for which a shim may hold frames back while no other frame arrives.
 pub(crate) const LONGEST_HOLD: Duration = Duration::from_millis(4);
 
-/// The decision of a shim about a frame that was received.
+/// A shim's decision about a received frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShimAction {
     /// The queue pair gets the frame now.
@@ -25,53 +25,53 @@ pub enum ShimAction {
     DeliverAndPoll,
     /// The shim keeps the frame; [`Shim::poll_deliver`] may have others.
     Hold,
-    /// The frame was for the shim itself. It may have frames for the queue pair ([`Shim::poll_deliver`]) and an answer of its own
-    /// ([`Shim::poll_transmit`]) now.
+    /// The frame was for the shim itself. The shim may now have frames for the queue pair ([`Shim::poll_deliver`]) and an answer of its own
+    /// ([`Shim::poll_transmit`]).
     Consume,
 }
 
-/// Memory that the shims of a NIC share, by kind of shim; made with the first queue pair that needs it.
+/// The memory shared by the shims of a NIC, for each kind of shim; allocated with the first queue pair that needs it.
 #[derive(Default)]
 pub struct ShimPools {
     /// Coding units and the reordering ring of LoWAR.
     pub lowar: Buffers,
 }
 
-/// Memory and counters that all shims of a NIC share.
+/// The memory and counters shared by all shims of a NIC.
 pub struct ShimResources<'a> {
-    /// Memory, for each kind of shim that needs any.
+    /// The memory for each kind of shim that needs any.
     pub pools: &'a mut ShimPools,
     /// The NIC's counters.
     pub counters: &'a mut Counters,
 }
 
-/// A frame that was received.
+/// A received frame.
 #[derive(Debug, Clone, Copy)]
 pub struct ReceivedFrame<'a> {
-    /// The frame, its ICRC right; without its payload where the simulator elided that.
+    /// The frame, with a valid ICRC; without its payload if the simulator elided that.
     pub frame: &'a [u8],
-    /// Where its BTH begins.
+    /// The offset of its BTH.
     pub bth: usize,
-    /// One past its ICRC, there or elided.
+    /// The offset after its ICRC, present or elided.
     pub end: usize,
 }
 
 /// A layer below one queue pair.
 pub trait Shim: Any + Send {
-    /// The peer agreed to what was offered for the shim.
+    /// The peer agreed to the extension that was offered for the shim.
     fn on_agreement(&mut self, agreed: &Agreed);
 
-    /// The queue pair's frames have these headers from now on.
+    /// Sets the headers of the queue pair's frames from now on.
     fn set_template(&mut self, template: &Template);
 
-    /// A frame of the queue pair is about to leave. Says whether [`Shim::poll_transmit`] has something now.
+    /// A frame of the queue pair is about to be sent. Returns whether [`Shim::poll_transmit`] has a frame now.
     fn on_transmit(&mut self, now: Instant, frame: &TxFrame<'_>, resources: ShimResources<'_>) -> bool;
 
-    /// A frame of the shim's own to send before anything else of the queue pair. It is asked for after an agreement, after frames that came
-    /// for the shim, and when [`Shim::on_transmit`] says so, until there is none.
+    /// Writes a frame of the shim's own, which is sent before all other frames of the queue pair. Called after an agreement, after frames
+    /// for the shim, and when [`Shim::on_transmit`] returns true, until there is none.
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, resources: ShimResources<'_>) -> bool;
 
-    /// A frame for the queue pair, or for the shim, was received.
+    /// Handles a received frame, for the queue pair or the shim.
     fn on_receive(
         &mut self,
         now: Instant,
@@ -80,7 +80,7 @@ pub trait Shim: Any + Send {
         resources: ShimResources<'_>,
     ) -> ShimAction;
 
-    /// A frame that was held back or recovered and is due now, copied to `out`; its length.
+    /// Copies a frame that was held back or recovered, and is due now, to `out`; returns its length.
     fn poll_deliver(
         &mut self,
         now: Instant,
@@ -89,12 +89,12 @@ pub trait Shim: Any + Send {
         resources: ShimResources<'_>,
     ) -> Option<usize>;
 
-    /// When [`Shim::handle_timeout`] wants to be called.
+    /// When to call [`Shim::handle_timeout`].
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Time has passed.
+    /// Handles a timeout.
     fn handle_timeout(&mut self, now: Instant, resources: ShimResources<'_>);
 
-    /// The queue pair begins anew, or is gone: memory of the pools is given back.
+    /// The queue pair is reset or destroyed: returns the memory of the pools.
     fn reset(&mut self, resources: ShimResources<'_>);
 }

@@ -1,9 +1,9 @@
-//! Selective Repeat on a reliable connection, where both sides agreed on it; else RC as it is.
+//! Selective Repeat on a reliable connection, if both sides agreed on it; otherwise plain RC.
 //!
-//! In the manner of IRN: packets are placed as they come, what has come is told selectively, and only what is missing is sent again.
-//! The two directions are apart: each side's requests, and the answers to them, are of the kind that it decided on when its
-//! negotiation ended, and each side takes requests of either kind until the first one of this kind has come. So nothing is lost where
-//! an answer of the negotiation is.
+//! As in IRN, packets are placed as they arrive, received packets are acknowledged selectively, and only missing packets are sent again.
+//! The two directions are independent. Each side decides on the kind of its requests, and of the answers to them, at the end of its
+//! negotiation, and accepts requests of either kind until the first request of Selective Repeat arrives. So nothing is lost if an answer of
+//! the negotiation is lost.
 
 mod acknowledgement;
 mod answers;
@@ -43,18 +43,18 @@ use crate::send_queue::Numbering;
 use crate::timers::Timer;
 use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Vitals};
 
-/// Packets after which an acknowledgement is asked for.
+/// Number of packets after which an acknowledgement is requested.
 const ACK_EVERY: u32 = 16;
-/// Receives of a shared queue that one queue pair may hold for messages that come out of order.
+/// Number of receives of a shared queue that one queue pair may hold for messages that arrive out of order.
 const RECEIVES_AHEAD: u32 = 64;
-/// The shortest window.
+/// The minimum window.
 pub(crate) const MIN_WINDOW: u32 = 64;
-/// The window where nobody says which: for a round trip of up to 3 ms at 10 Gbit/s and a path MTU of 1024.
+/// The default window: for a round-trip time of up to 3 ms at 10 Gbit/s and a path MTU of 1024.
 pub const DEFAULT_WINDOW: u32 = 1 << 14;
-/// The longest window: old and new PSNs must be told apart.
+/// The maximum window: old and new PSNs must be distinguishable.
 pub const MAX_WINDOW: u32 = 1 << 21;
 
-/// Packets that a window of this length lets be in flight.
+/// The maximum number of packets in flight with this window.
 pub const fn most_in_flight(window: u32) -> u32 {
     window / 4
 }
@@ -71,19 +71,19 @@ pub(crate) fn offer(window: u32) -> Offer {
     Offer { extensions: Extensions::SR, settings: Settings::NONE.with(SrSettings { window: clamp(window) }) }
 }
 
-/// A window that can be.
+/// The nearest permitted window.
 fn clamp(window: u32) -> u32 {
     window.clamp(MIN_WINDOW, MAX_WINDOW)
 }
 
-/// A reliable connection with Selective Repeat where the peer has it.
+/// A reliable connection with Selective Repeat, if the peer supports it.
 pub struct Sr {
     rc: Rc,
-    /// Packets from the oldest missing one to the newest, at most: four bandwidth-delay products, or more.
+    /// Maximum number of packets from the oldest missing one to the newest: four bandwidth-delay products, or more.
     window: u32,
-    /// The rate of the link in bits a second: with the round-trip time it says how many packets may be under way.
+    /// The rate of the link in bits per second: together with the round-trip time it determines the number of packets in flight.
     rate: u64,
-    /// How the negotiation ended.
+    /// The outcome of the negotiation.
     outcome: Option<NegotiationOutcome>,
     choice: Choice,
     rtt: RoundTrip,
@@ -92,12 +92,12 @@ pub struct Sr {
     sq_psn: Psn,
     requester: Option<Box<Requester>>,
     responder: Option<Box<Responder>>,
-    /// An answer with data left last: the next packet is one of a request, if there is any.
+    /// The last packet was an answer with data: the next one is a request packet, if there is any.
     requests_turn: bool,
 }
 
 impl Sr {
-    /// In the reset state.
+    /// Creates a queue pair in the reset state.
     pub fn new(c: &Config, window: u32) -> Sr {
         Sr {
             rc: Rc::with_receives_ahead(c, RECEIVES_AHEAD),
@@ -121,7 +121,7 @@ impl Sr {
         }
     }
 
-    /// The half that takes requests, from the first of them on.
+    /// Creates the half that handles requests, when the first one arrives.
     fn make_responder(&mut self) {
         let (span, limit) = self.reach();
         let real = self.rc.link.as_ref().filter(|link| link.payload == PayloadMode::Real);
@@ -140,8 +140,8 @@ impl Sr {
         self.pass_on_timeout();
     }
 
-    /// The queue pair stopped, for whatever reason: it asks for nothing more. What was refused is still told, and what was before it
-    /// is still answered, unless it falls silent.
+    /// The queue pair stopped, for whatever reason: it sends no more requests. A refusal is still sent, and requests before it are still
+    /// answered, unless `silent`.
     fn follow_state(&mut self, silent: bool) {
         if self.rc.state != QpState::Error {
             return;
@@ -154,7 +154,7 @@ impl Sr {
         }
     }
 
-    /// A half that speaks RC did something, and may have stopped the queue pair: then the other one stops, too.
+    /// A half that uses RC may have stopped the queue pair: then the other half stops, too.
     fn follow_rc(&mut self, before: QpState) {
         if before != QpState::Error {
             self.follow_state(true);
@@ -171,7 +171,7 @@ impl Sr {
         self.follow_state(f == rc::responder::Failure::CqOverflow);
     }
 
-    /// Takes a packet of Selective Repeat.
+    /// Handles a packet of Selective Repeat.
     fn handle_selective(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
         self.rc.note_established(host);
         let opcode = packet.bth.opcode;
@@ -303,7 +303,7 @@ impl QueuePair for Sr {
                 self.rc.run_locals(host);
                 self.follow_rc(before);
             }
-            // Numbered when it is known how.
+            // Packets are numbered once the numbering is decided.
             (Choice::Waiting, _) if self.rc.state != QpState::Error => {}
             (Choice::Agreed, Some(link)) if self.rc.state.sends() => {
                 let mtu = link.mtu;
@@ -326,10 +326,10 @@ impl QueuePair for Sr {
             self.rc.requester.congestion.on_packet(now, packet, host);
             self.handle_selective(now, packet, host) || self.rc.owes_notification()
         } else if opcode.service() == Service::Xp {
-            // Credit: of other packets of XP none are taken.
+            // Credit; no other packets of XP are accepted.
             self.rc.requester.congestion.on_packet(now, packet, host)
         } else {
-            // Of each kind of requests, and of their answers, one is spoken.
+            // In each direction, one kind of requests and answers is used.
             let other = if opcode.is_response() { self.requester.is_some() } else { self.responder.is_some() };
             if other && opcode != Opcode::CNP {
                 host.counters().rx_malformed += 1;
@@ -455,7 +455,7 @@ impl QueuePair for Sr {
 
     fn next_psns(&self) -> Option<NextPsns> {
         let standard = self.rc.next_psns()?;
-        // The window of our requests is the same of either kind.
+        // The window of the local requests is the same for both kinds.
         let receive = self.responder.as_ref().map_or(standard.receive, |r| r.numbers.psn(r.came()));
         Some(NextPsns { receive, ..standard })
     }

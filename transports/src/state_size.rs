@@ -1,4 +1,5 @@
-//! How many bytes a queue pair's state takes (OptiNIC, Table 4): what it keeps whatever is posted, by the sizes of its types.
+//! The size of a queue pair's state in bytes (OptiNIC, Table 4): the part that does not depend on the posted work, by the sizes of its
+//! types.
 
 use std::mem::size_of;
 
@@ -15,24 +16,24 @@ use crate::uc::Uc;
 use crate::ud::Ud;
 use crate::xp::Xp;
 
-/// Bytes of a queue pair's state. Rings of work requests, which are the program's, and bitmaps and buffers, which grow with what is in
-/// flight, are not counted.
+/// The bytes of a queue pair's state. Not counted are the rings of work requests, which belong to the program, and bitmaps and buffers,
+/// which grow with the data in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateSize {
     /// The state machine, with the heads of its queues and the headers of its frames.
     pub machine: usize,
-    /// What it keeps behind pointers from the beginning: the rarely used part of XP, the shim of LoWAR.
+    /// The separately allocated state that exists from the start: the rarely used part of XP, the shim of LoWAR.
     pub apart: usize,
-    /// Its attributes and its place in the NIC's table.
+    /// Its attributes and its entry in the NIC's table.
     pub slot: usize,
-    /// What it agreed on with its peer, where its transport is an extension.
+    /// The agreement with its peer, if its transport is an extension.
     pub agreement: usize,
-    /// Of the machine: the headers of its frames, which hardware computes, and the heads of its two queues.
+    /// Part of the machine: the headers of its frames, which hardware computes, and the heads of its two queues.
     pub headers_and_heads: usize,
 }
 
 impl StateSize {
-    /// Of a transport.
+    /// The size for a transport.
     pub const fn of(transport: Transport) -> StateSize {
         let (machine, apart) = match transport {
             Transport::Rc => (size_of::<Rc>(), 0),
@@ -52,12 +53,12 @@ impl StateSize {
         }
     }
 
-    /// What packets may look at: the machine and what it keeps apart.
+    /// The state that packets may access: the machine and the separately allocated part.
     pub const fn state(&self) -> usize {
         self.machine + self.apart
     }
 
-    /// All of it.
+    /// The total.
     pub const fn all(&self) -> usize {
         self.state() + self.slot + self.agreement
     }

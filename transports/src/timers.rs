@@ -1,10 +1,10 @@
-//! The timers of a queue pair: all that there are, and a small table of when each of them expires.
+//! The timers of a queue pair: the list of them, and a small table of their expiry times.
 
 use std::time::Duration;
 
 use softnic_wire::Instant;
 
-/// The local ACK timeout of a code (IBA 9.7.6.1.3): 4.096 µs · 2^code; 0 means that there is none.
+/// The local ACK timeout of a code (IBA 9.7.6.1.3): 4.096 µs · 2^code; 0 means no timeout.
 pub const fn ack_timeout(code: u8) -> Option<Duration> {
     match code & 0x1f {
         0 => None,
@@ -15,27 +15,27 @@ pub const fn ack_timeout(code: u8) -> Option<Duration> {
 /// A timer of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timer {
-    /// Requests were not answered: some are sent again (IBA 9.7.6.1.3).
+    /// Requests were not answered in time: some are sent again (IBA 9.7.6.1.3).
     Ack,
-    /// The peer had no receive: no request is sent before.
+    /// The peer had no receive: no request is sent before this time.
     Rnr,
     /// A packet waits for its turn, by congestion control.
     Pacing,
-    /// An acknowledgement waits for the program's reply no longer.
+    /// The end of the wait of an acknowledgement for the program's reply.
     AckDelay,
-    /// Nothing was heard for two round trips of what a shim should have mended: it is sent again.
+    /// For two round trips no answer arrived to packets whose losses a shim should have repaired: they are sent again.
     Probe,
-    /// Selective Repeat: answers with data were not acknowledged; some are sent again.
+    /// Selective Repeat: answers with data were not acknowledged in time; some are sent again.
     Answers,
 }
 
-/// How many timers there are.
+/// Number of timers.
 const COUNT: usize = Timer::Answers as usize + 1;
 
-/// When the timers of a queue pair expire.
+/// The expiry times of a queue pair's timers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TimerTable {
-    /// One bit for each timer that is set.
+    /// One bit for each running timer.
     set: u8,
     at: [Instant; COUNT],
 }
@@ -45,14 +45,14 @@ impl TimerTable {
         1 << timer as u8
     }
 
-    /// Sets a timer, whether or not it was set before.
+    /// Starts a timer, whether or not it was running.
     #[inline]
     pub(crate) fn set(&mut self, timer: Timer, at: Instant) {
         self.set |= Self::bit(timer);
         self.at[timer as usize] = at;
     }
 
-    /// Sets a timer to a time, or stops it where there is none.
+    /// Starts a timer, or stops it if there is no time.
     #[inline]
     pub(crate) fn set_or_stop(&mut self, timer: Timer, at: Option<Instant>) {
         match at {
@@ -61,25 +61,25 @@ impl TimerTable {
         }
     }
 
-    /// Stops a timer, whether or not it was set.
+    /// Stops a timer, whether or not it was running.
     #[inline]
     pub(crate) fn stop(&mut self, timer: Timer) {
         self.set &= !Self::bit(timer);
     }
 
-    /// Whether a timer is set.
+    /// Whether a timer is running.
     #[inline]
     pub(crate) fn is_set(&self, timer: Timer) -> bool {
         self.set & Self::bit(timer) != 0
     }
 
-    /// When a timer expires that is set.
+    /// When a running timer expires.
     #[inline]
     pub(crate) fn get(&self, timer: Timer) -> Option<Instant> {
         self.is_set(timer).then_some(self.at[timer as usize])
     }
 
-    /// Whether a timer that is set has expired by now; then it is set no longer.
+    /// Whether a running timer has expired by now; it is stopped then.
     #[inline]
     pub(crate) fn take_expired(&mut self, timer: Timer, now: Instant) -> bool {
         let expired = self.get(timer).is_some_and(|at| at <= now);
@@ -89,7 +89,7 @@ impl TimerTable {
         expired
     }
 
-    /// When the first of all timers expires.
+    /// The earliest expiry time of all timers.
     #[inline]
     pub(crate) fn next(&self) -> Option<Instant> {
         const ACK: u8 = TimerTable::bit(Timer::Ack);

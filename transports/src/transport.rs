@@ -1,4 +1,4 @@
-//! The list of transports: their names, their settings as text, and which kind of queue pair each is to a program.
+//! The list of transports: their names, their settings as text, and the kind of queue pair that a program sees.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use crate::qp::QpKind;
 use crate::sr::{DEFAULT_WINDOW, MAX_WINDOW, MIN_WINDOW};
 use crate::xp::{self, XpSettings, XpSettingsError};
 
-/// The coding blocks of LoWAR where nobody says which: one repair packet behind 32 packets, three percent more on the wire.
+/// The default coding blocks of LoWAR: one repair packet after 32 packets, three percent more on the wire.
 const DEFAULT_CODE: Code = Code::new(32, 1).unwrap();
 
 /// A transport with its settings. As text `rc`, `sr` or `sr:PACKETS`, `lowar` or `lowar:R,C`, `xp` or `xp:SETTINGS`, `uc`, `ud`.
@@ -19,15 +19,15 @@ pub enum Transport {
     /// Reliable connection with the standard's Go-Back-N.
     #[default]
     Rc,
-    /// Reliable connection with Selective Repeat where the peer has it, else the standard.
+    /// Reliable connection with Selective Repeat if the peer supports it, else the standard.
     Sr {
-        /// Packets from the oldest missing one to the newest, at most.
+        /// Maximum number of packets from the oldest missing one to the newest.
         window: u32,
     },
-    /// Reliable connection with LoWAR where the peer has it: repair packets behind each block of a message, and the standard for
-    /// the losses that they do not repair. The link's MTU must be at least the path MTU and 120 more at both ends.
+    /// Reliable connection with LoWAR if the peer supports it: repair packets after each block of a message, and the standard for losses
+    /// that they cannot repair. The link MTU must be at least the path MTU plus 120 at both ends.
     Lowar(Code),
-    /// Best effort with deadlines (OptiNIC) where the peer has it, else the standard.
+    /// Best effort with deadlines (OptiNIC) if the peer supports it, else the standard.
     Xp(XpSettings),
     /// Unreliable connection.
     Uc,
@@ -35,7 +35,7 @@ pub enum Transport {
     Ud,
 }
 
-/// A transport as help texts show it.
+/// A transport in help texts.
 struct Listed {
     name: &'static str,
     syntax: &'static str,
@@ -66,19 +66,19 @@ impl Transport {
         LIST.iter().filter_map(|l| l.name.parse().ok())
     }
 
-    /// For help texts: the transports that `included` takes, one a line, each with its settings.
+    /// For help texts: the transports accepted by `included`, one per line, each with its settings.
     pub fn help(included: impl Fn(Transport) -> bool) -> String {
         let width = listed(&included).map(|l| l.syntax.len()).max().unwrap_or(0);
         let entry = |l: &Listed| format!("  {:width$}  {}", l.syntax, l.about);
         listed(&included).map(entry).collect::<Vec<_>>().join("\n")
     }
 
-    /// For error texts: the same as [`Transport::help`] on one line, without descriptions.
+    /// For error texts: as [`Transport::help`], on one line, without descriptions.
     pub fn choices(included: impl Fn(Transport) -> bool) -> String {
         listed(included).map(|l| l.syntax).collect::<Vec<_>>().join(", ")
     }
 
-    /// Its name, without its settings.
+    /// The name, without settings.
     pub fn name(self) -> &'static str {
         LIST[self.place()].name
     }
@@ -103,7 +103,7 @@ impl Transport {
         }
     }
 
-    /// The kind of queue pair that a program asks for to get it.
+    /// The kind of queue pair that a program creates to use it.
     pub const fn kind(self) -> QpKind {
         match self {
             Transport::Rc | Transport::Sr { .. } | Transport::Lowar(_) => QpKind::Rc,
@@ -118,7 +118,7 @@ impl Transport {
         matches!(self, Transport::Rc | Transport::Sr { .. } | Transport::Lowar(_))
     }
 
-    /// The extension that the peer has to agree to; [`Extensions::NONE`] for a transport of the standard.
+    /// The extension that the peer must agree to; [`Extensions::NONE`] for a transport of the standard.
     pub const fn extension(self) -> Extensions {
         match self {
             Transport::Sr { .. } => Extensions::SR,
@@ -128,17 +128,17 @@ impl Transport {
         }
     }
 
-    /// Whether it has RDMA WRITE; every transport has SEND.
+    /// Whether it supports RDMA WRITE; every transport supports SEND.
     pub const fn has_write(self) -> bool {
         self.kind().is_connected()
     }
 
-    /// Whether it has RDMA READ.
+    /// Whether it supports RDMA READ.
     pub const fn has_read(self) -> bool {
         matches!(self.kind(), QpKind::Rc)
     }
 
-    /// Whether it has atomics.
+    /// Whether it supports atomics.
     pub const fn has_atomics(self) -> bool {
         self.is_reliable()
     }
@@ -148,7 +148,7 @@ impl Transport {
         matches!(self, Transport::Xp(_))
     }
 
-    /// The same for a queue pair of this kind to its program, where there is one: XP is there for RC and UC.
+    /// The variant of this transport for a queue pair of this kind, if there is one: XP exists for RC and UC.
     pub const fn for_kind(self, kind: QpKind) -> Transport {
         match (self, kind) {
             (Transport::Xp(settings), QpKind::Rc) => Transport::Xp(settings.with_uc(false)),
@@ -158,22 +158,22 @@ impl Transport {
         }
     }
 
-    /// Whether a congestion control decides how fast it sends.
+    /// Whether congestion control determines its send rate.
     pub const fn has_congestion_control(self) -> bool {
         self.kind().is_connected()
     }
 
-    /// Whether its packets can wait for credit of the receiver (EQDS). LoWAR's cannot: a packet of credit has no place in its blocks.
+    /// Whether its packets can wait for credit of the receiver (EQDS). LoWAR's cannot: a credit packet does not fit into its blocks.
     pub const fn has_credit(self) -> bool {
         matches!(self, Transport::Rc | Transport::Sr { .. } | Transport::Xp(_))
     }
 
-    /// Whether the last byte of a WRITE is in memory only when all bytes are.
+    /// Whether the last byte of a WRITE is placed only after all other bytes.
     pub const fn places_in_order(self) -> bool {
         !matches!(self, Transport::Sr { .. } | Transport::Xp(_))
     }
 
-    /// The MTU that a link must have for this path MTU, where the transport's packets need more than those of the standard.
+    /// The MTU that a link needs for this path MTU, if the transport's packets need more than those of the standard.
     pub const fn link_mtu(self, path_mtu: u32) -> Option<u32> {
         match self {
             Transport::Lowar(_) => Some(lowar::link_mtu(path_mtu)),
@@ -182,7 +182,7 @@ impl Transport {
         }
     }
 
-    /// A transport of RC queue pairs, for programs that choose among RC, UC and UD queue pairs by themselves.
+    /// Parses a transport of RC queue pairs, for programs that choose among RC, UC and UD queue pairs by themselves.
     ///
     /// # Errors
     /// When the text names no transport, or one of UC or UD queue pairs.
@@ -194,7 +194,7 @@ impl Transport {
         }
     }
 
-    /// Several transports with commas between them, each at most once; a name may have a comma inside (`lowar:32,1`).
+    /// Parses several transports separated by commas, each at most once; a name may contain a comma (`lowar:32,1`).
     pub fn parse_list(text: &str) -> Result<Vec<Transport>, TransportError> {
         let mut transports = Vec::new();
         let mut parts = text.split(',').map(str::trim).peekable();
@@ -213,7 +213,7 @@ impl Transport {
     }
 }
 
-/// Whether a part of a list belongs to the name before it: it begins with a digit, or is a setting of xp.
+/// Whether a part of a list belongs to the name before it: it starts with a digit, or is a setting of xp.
 fn is_setting(part: &str) -> bool {
     part.starts_with(|c: char| c.is_ascii_digit()) || part.contains('=') && !part.contains(':')
 }
@@ -222,10 +222,10 @@ fn listed(included: impl Fn(Transport) -> bool) -> impl Iterator<Item = &'static
     LIST.iter().filter(move |l| l.name.parse().is_ok_and(&included))
 }
 
-/// Why a text names no transport.
+/// Why a text is not a transport.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
-    /// No transport has that name.
+    /// No transport has this name.
     #[error("there is no transport `{0}`: choose from {choices}", choices = Transport::choices(|_| true))]
     Unknown(String),
     /// The window of Selective Repeat is out of range.
@@ -234,10 +234,10 @@ pub enum TransportError {
     /// The coding blocks of LoWAR are out of range.
     #[error(transparent)]
     Code(#[from] CodeError),
-    /// A setting of XP is none.
+    /// A setting of XP is not valid.
     #[error(transparent)]
     Xp(#[from] XpSettingsError),
-    /// The transport is one of UC or UD queue pairs, where one of RC queue pairs is wanted.
+    /// The transport is one of UC or UD queue pairs, but one of RC queue pairs is required.
     #[error(
         "{0} is no transport of RC queue pairs, and the program itself chooses between RC, UC and UD: choose from {choices}",
         choices = Transport::choices(|t| t.kind() == QpKind::Rc)
@@ -251,7 +251,7 @@ pub enum TransportError {
 impl FromStr for Transport {
     type Err = TransportError;
 
-    /// In any case; `gbn`, for Go-Back-N, is another name of `rc`.
+    /// Case-insensitive; `gbn`, for Go-Back-N, is another name of `rc`.
     fn from_str(text: &str) -> Result<Transport, TransportError> {
         let lower = text.to_ascii_lowercase();
         match lower.split_once(':') {
@@ -275,7 +275,7 @@ impl FromStr for Transport {
     }
 }
 
-/// The text that parses to the same transport, as short as it can be.
+/// The shortest text that parses to this transport.
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -329,7 +329,7 @@ mod tests {
     fn help_texts_have_a_short_line_for_each_transport() {
         let help = Transport::help(|_| true);
         assert_eq!(help.lines().count(), LIST.len());
-        // clap has 100 columns where it does not know the terminal, and indents by up to 38.
+        // clap assumes 100 columns if it does not know the terminal, and indents by up to 38.
         assert!(help.lines().all(|line| line.len() <= 62), "{help}");
         let reliable: Vec<String> = Transport::help(Transport::is_reliable).lines().map(str::to_owned).collect();
         assert_eq!(reliable.len(), 3);

@@ -1,7 +1,7 @@
 //! Unreliable connection: messages of any length, none of them acknowledged (IBA 9.8.2).
 //!
-//! A controller of congestion paces what is sent, and hears of congestion by CNPs. Nothing acknowledges the packets, so nothing is known to
-//! be in flight: the window of a controller never limits them, and no round-trip time is measured.
+//! A congestion controller paces the packets, and gets its signals from CNPs. Packets are not acknowledged, so the amount in flight is
+//! unknown: the window of a controller never limits it, and no round-trip time is measured.
 
 use softnic_wire::opcode::{Kind, Position, Service};
 use softnic_wire::segment::{MAX_MESSAGE, Reassembly};
@@ -25,34 +25,34 @@ pub struct Uc {
     pub(crate) link: Option<Link>,
     pub(crate) expected: Psn,
     pub(crate) message: Reassembly,
-    /// The message under way is not whole: nothing is taken before the next one begins.
+    /// The message in progress is incomplete: no packet is accepted before the next message starts.
     dropping: bool,
-    /// Where the WRITE that is under way goes.
+    /// The destination of the WRITE in progress.
     target: (u64, u32),
     pub(crate) congestion: CongestionPoint,
     timers: TimerTable,
 }
 
-/// What becomes of a packet that cannot be taken.
+/// The consequence of a packet that cannot be accepted.
 pub(crate) enum Refusal {
-    /// The message is dropped, and nobody hears of it.
+    /// The message is dropped silently.
     Drop,
-    /// The receive is of no use: it ends with this status, and the queue pair stops.
+    /// The receive cannot be used: it completes with this status, and the queue pair stops.
     Receive(Status),
     /// A completion was lost.
     CqOverflow,
 }
 
 impl Uc {
-    /// What it takes of a program.
+    /// The work requests that UC supports.
     const SUPPORTED: Supported = Supported { operations: Operations::Unanswered, deadlines: false };
 
-    /// In the reset state.
+    /// Creates a queue pair in the reset state.
     pub fn new(c: &Config) -> Uc {
         Uc::supporting(c, Self::SUPPORTED)
     }
 
-    /// In the reset state, as the part of a transport that takes this of a program.
+    /// Creates a queue pair in the reset state, as the part of a transport that supports these work requests.
     pub(crate) fn supporting(c: &Config, supported: Supported) -> Uc {
         Uc {
             common: Common::new(c, supported, SendRules::new(&c.caps, supported)),
@@ -67,8 +67,8 @@ impl Uc {
         }
     }
 
-    /// Takes a packet. A gap ends the message that it is in; the next FIRST or ONLY is taken whatever its PSN, because
-    /// nobody will send the missing packets again (IBA 9.8.2.2.1).
+    /// Handles a packet. A gap ends the message in progress. The next FIRST or ONLY is accepted whatever its PSN is, because the missing
+    /// packets are not sent again (IBA 9.8.2.2.1).
     fn receive(&mut self, packet: &Inbound<'_>, host: &mut impl Host) {
         let psn = packet.bth.psn;
         let starts = matches!(packet.bth.opcode.position(), Position::First | Position::Only);
@@ -91,7 +91,7 @@ impl Uc {
         }
     }
 
-    /// The queue pair stops, where the packet was not just dropped.
+    /// Stops the queue pair, unless the packet was only dropped.
     pub(crate) fn stop(&mut self, refusal: Refusal, host: &mut impl Host) {
         match refusal {
             Refusal::Drop => {}
@@ -100,14 +100,14 @@ impl Uc {
         }
     }
 
-    /// The message under way is lost. If its receive is a shared one, the next message of any queue pair may have it.
+    /// The message in progress is lost. A shared receive is returned for the next message of any queue pair.
     #[inline]
     fn lose_message(&mut self, host: &mut impl Host) {
         self.abandon();
         self.common.receives.give_back(host);
     }
 
-    /// Takes nothing more of the message under way; its receive is free for the next one.
+    /// Abandons the message in progress; its receive is free for the next one.
     pub(crate) fn abandon(&mut self) {
         if let Some(link) = &self.link {
             self.message = Reassembly::new(link.mtu);
@@ -124,7 +124,7 @@ impl Uc {
         };
         let is_send = opcode.kind() == Kind::Send;
         let receives = &mut self.common.receives;
-        // A SEND takes its receive with the first packet, a WRITE with immediate with its last.
+        // A SEND takes its receive with the first packet, a WRITE with immediate with its last one.
         if (is_send && place.offset == 0 || packet.ext.imm.is_some()) && receives.lacks_receive(is_send, host) {
             host.counters().out_of_buffer += 1;
             return Err(Refusal::Drop);
@@ -160,8 +160,8 @@ impl Uc {
         self.common.receives.end_message(packet, place.offset, host).map_err(|_| Refusal::CqOverflow)
     }
 
-    /// Memory that the peer may not touch is not touched; the message is dropped, and the connection goes on
-    /// (IBA 9.9.3: class D).
+    /// Places the payload of a WRITE. If the peer may not access the memory, nothing is written; the message is dropped, and the connection
+    /// continues (IBA 9.9.3: class D).
     pub(crate) fn place_write(
         &mut self,
         packet: &Inbound<'_>,
@@ -182,7 +182,7 @@ impl Uc {
                 return Err(Refusal::Drop);
             }
             self.target = (reth.va, reth.rkey);
-            // The whole range, before a byte of it is written; where all of it is here, the write itself looks.
+            // The whole range is checked before a byte of it is written. If this packet is the whole range, the write itself checks it.
             let is_all = reth.len as usize == packet.payload.len();
             if !is_all && host.check(region(self.target, 0), u64::from(reth.len)).is_err() {
                 host.count_access_error();
@@ -195,7 +195,7 @@ impl Uc {
         })
     }
 
-    /// Writes the next packet, of UC or of a service whose messages are cut as those of UC are.
+    /// Writes the next packet, of UC or of a service whose messages are segmented as those of UC.
     #[inline]
     pub(crate) fn transmit(
         &mut self,
@@ -314,7 +314,7 @@ impl QueuePair for Uc {
             self.receive(packet, host);
         }
         self.common.check_invariants();
-        // Else nobody is answered; but the pace may be another one.
+        // No packet is answered otherwise; but the pace may have changed.
         notified && self.congestion.is_controlled() || self.congestion.owes_notification()
     }
 
@@ -343,7 +343,7 @@ impl QueuePair for Uc {
         Vitals { requested: self.common.next, answered: self.expected.value(), rate, ..self.common.vitals() }
     }
 
-    /// The controller decides about the pace; its window limits nothing.
+    /// The controller determines the pace; its window has no effect.
     fn set_congestion_control(&mut self, cc: Option<Box<dyn CongestionControl>>) -> Result<(), NoCongestionControl> {
         self.congestion.set_controller(cc);
         Ok(())

@@ -1,4 +1,5 @@
-//! Unreliable datagram: one packet a message, each to where its work request says (IBA 9.8.3); QP1 is one of these.
+//! Unreliable datagram: one packet per message, each with the destination in its work request (IBA 9.8.3). QP1 is a queue pair of this
+//! kind.
 
 use softnic_wire::ext::Deth;
 use softnic_wire::{ExtHeaders, Instant, MacAddr, Opcode, PacketFields, PathMtu, Qpn, TxFrame, grh};
@@ -13,8 +14,8 @@ use crate::{
     Completion, Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendOp, SendWr, Status, Vitals, WcOpcode,
 };
 
-/// A Q_Key with this bit set in a work request stands for the queue pair's own (IBA 10.2.5): so only who may set such a key
-/// on a queue pair can send it, and no ordinary program can speak to QP1 of another host with it.
+/// A Q_Key with this bit set in a work request selects the queue pair's own Q_Key (IBA 10.2.5). So only a program that may set such a key
+/// on a queue pair can send it, and no ordinary program can send to QP1 of another host with it.
 pub(crate) const QKEY_PRIVILEGED: u32 = 0x8000_0000;
 
 /// The Q_Key of QP1 (IBA 13.5.3.2).
@@ -30,23 +31,23 @@ pub struct Ud {
 }
 
 impl Ud {
-    /// The work requests that UD takes.
+    /// The work requests that UD supports.
     const SUPPORTED: Supported = Supported { operations: Operations::Datagrams, deadlines: false };
 
-    /// In the reset state. Messages are at most `mtu` bytes, what the port carries.
+    /// Creates a queue pair in the reset state. Messages are at most `mtu` bytes, the MTU of the port.
     pub fn new(c: &Config, mtu: PathMtu) -> Ud {
         let rules = SendRules::new(&c.caps, Self::SUPPORTED).of_one_packet(mtu);
         Ud { common: Common::new(c, Self::SUPPORTED, rules), payload: c.payload, mtu, qkey: 0 }
     }
 
-    /// QP1, whose Q_Key is what it is.
+    /// Creates QP1, whose Q_Key is fixed.
     pub fn gsi(c: &Config, mtu: PathMtu) -> Ud {
         Ud { qkey: QKEY_GSI, ..Ud::new(c, mtu) }
     }
 
-    /// Takes a datagram: into the next receive, behind 40 bytes that say where it came from. Without a receive or with the wrong key it is
-    /// dropped and nobody hears of it (IBA 9.8.3.2, 9.6.1.4). A receive that is too small ends with an error, and the queue pair goes on:
-    /// no stranger shall stop it.
+    /// Handles a datagram: places it in the next receive, after 40 bytes that identify the sender. Without a receive, or with the wrong
+    /// key, the datagram is silently dropped (IBA 9.8.3.2, 9.6.1.4). A receive that is too small completes with an error, and the queue
+    /// pair continues, so that no other host can stop it.
     fn receive(&mut self, packet: &Inbound<'_>, host: &mut impl Host) {
         let (Some(deth), Opcode::UD_SEND_ONLY | Opcode::UD_SEND_ONLY_WITH_IMMEDIATE) =
             (packet.ext.deth, packet.bth.opcode)
@@ -99,7 +100,8 @@ impl Ud {
 }
 
 impl Ud {
-    /// The receive at the head is too short for a datagram. Those of QP1 are of one length, and its owner hears of no other.
+    /// The receive at the head is too short for a datagram. The receives of QP1 have one length, and its owner gets no error for a longer
+    /// datagram.
     fn fail_receive(&mut self, wr_id: u64, host: &mut impl Host) {
         if self.common.qpn == Qpn::GSI {
             return;
@@ -176,19 +178,19 @@ impl QueuePair for Ud {
 
     fn handle_packet(&mut self, _now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
         if packet.bth.opcode == Opcode::CNP {
-            host.counters().rp_cnp_ignored += 1; // it has no congestion control
+            host.counters().rp_cnp_ignored += 1; // there is no congestion control
         } else if self.common.state.receives() {
             self.receive(packet, host);
         }
         self.common.check_invariants();
-        false // nobody is answered
+        false // datagrams are not answered
     }
 
     fn poll_transmit(&mut self, _now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         let (src_qp, pd, own, payload) = (self.common.qpn, self.common.pd, self.qkey, self.payload);
         self.common.send_next(tx, host, |tx, due, host| {
             let slot = due.slot;
-            // The address handle is gone, or it never was.
+            // The address handle was destroyed, or never existed.
             let Some(to) = slot.to else { return Err(Status::LocQpOpErr) };
             let template = host.address(to.ah, pd).ok_or(Status::LocQpOpErr)?.with_dest_qp(to.dest_qp);
             let qkey = if to.qkey & QKEY_PRIVILEGED != 0 { own } else { to.qkey };

@@ -1,4 +1,4 @@
-//! The common part of UC and UD: a send is done when its last packet has left, and a failed send stops only the sending.
+//! The common part of UC and UD: a send is done when its last packet was sent, and a failed send stops only the sending.
 
 use softnic_wire::{PathMtu, Psn, Qpn, TxFrame};
 
@@ -15,7 +15,7 @@ use crate::{CqOverflow, Event, Host, PostError, QpState, RecvWr, SendWr, Status}
 
 /// Why sending must stop.
 pub(crate) enum Failure {
-    /// The oldest work request ends with this status; the rest is flushed.
+    /// The oldest work request completes with this status; the others are flushed.
     Work(Status),
     /// A completion was lost.
     CqOverflow,
@@ -31,7 +31,7 @@ impl From<CqOverflow> for Failure {
 pub(crate) struct Due<'a> {
     pub(crate) slot: &'a Slot,
     pub(crate) source: &'a Source<'a>,
-    /// Which packet of its message, from 0.
+    /// The index of the packet in its message, from 0.
     pub(crate) index: u32,
     pub(crate) psn: Psn,
 }
@@ -69,7 +69,7 @@ impl Common {
         }
     }
 
-    /// To the reset state: all work is forgotten.
+    /// Returns to the reset state: all work is dropped.
     pub(crate) fn reset(&mut self) {
         self.state = QpState::Reset;
         self.queue.clear();
@@ -91,7 +91,7 @@ impl Common {
         self.check_drained(host);
     }
 
-    /// Whether no message is half sent: nothing waits for an answer here.
+    /// Whether no message is partly sent: no answers are awaited here.
     pub(crate) fn is_drained(&self) -> bool {
         self.queue.head().is_none_or(|slot| slot.first == self.next)
     }
@@ -103,19 +103,19 @@ impl Common {
         }
     }
 
-    /// Whether there is something to send, as far as the state allows it.
+    /// Whether there is a packet to send, as far as the state permits.
     pub(crate) fn has_something(&self) -> bool {
         let draining = self.state == QpState::SendQueueDrain;
         self.state.sends() && self.queue.head().is_some_and(|slot| !draining || slot.first != self.next)
     }
 
-    /// Where the oldest send that waits goes.
+    /// The destination of the oldest waiting send.
     #[inline]
     pub(crate) fn next_datagram(&self) -> Option<Datagram> {
         self.queue.head()?.to
     }
 
-    /// A packet came: the first one to a queue pair that cannot send yet is worth an event.
+    /// A packet arrived: the first one at a queue pair that cannot send yet raises an event.
     pub(crate) fn note_arrival(&mut self, host: &mut impl Host) {
         if self.state == QpState::ReadyToReceive && !self.established {
             self.established = true;
@@ -123,7 +123,7 @@ impl Common {
         }
     }
 
-    /// The limits of send work requests.
+    /// The rules for send work requests.
     pub(crate) fn send_rules(&self) -> &SendRules {
         self.queue.rules()
     }
@@ -140,7 +140,7 @@ impl Common {
             QpState::SendQueueError | QpState::Error => self.flush_sends(Status::WrFlushErr, host),
             _ => {
                 self.queue.publish(mtu, Numbering::Standard);
-                // Local operations that wait for no packet are carried out also where none can leave.
+                // Local operations that wait for no packet are executed even if no packet can be sent.
                 if self.queue.has_locals() && self.state.sends() {
                     let done = self.run_locals(host);
                     self.check_sent(done.map(|()| false), host);
@@ -149,7 +149,7 @@ impl Common {
         }
     }
 
-    /// How it stands, for whoever watches it.
+    /// The state of the queue pair, for observers.
     pub(crate) fn vitals(&self) -> Vitals {
         self.receives.vitals(self.queue.vitals())
     }
@@ -165,7 +165,7 @@ impl Common {
         Ok(())
     }
 
-    /// Sends the next packet, if one is due; `emit` writes it, or says with what status its work request ends.
+    /// Sends the next packet, if one is due; `emit` writes it, or returns the status with which its work request completes.
     pub(crate) fn send_next<H: Host>(
         &mut self,
         tx: &mut TxFrame<'_>,
@@ -179,14 +179,14 @@ impl Common {
         self.check_sent(sent, host)
     }
 
-    /// Whether a packet was sent; a failure stops the sending.
+    /// Returns whether a packet was sent; a failure stops the sending.
     fn check_sent(&mut self, sent: Result<bool, Failure>, host: &mut impl Host) -> bool {
         match sent {
             Ok(sent) => {
                 self.check_drained(host);
                 sent
             }
-            // What was received has nothing to do with what could not be sent (IBA 10.3.1.6).
+            // Receiving is not affected by a failed send (IBA 10.3.1.6).
             Err(Failure::Work(status)) => {
                 self.state = QpState::SendQueueError;
                 self.flush_sends(status, host);
@@ -208,7 +208,7 @@ impl Common {
         if self.queue.has_locals() {
             self.run_locals(host)?;
         }
-        // All before the head is done, so the next packet is the head's.
+        // Everything before the head is done, so the next packet belongs to the head.
         let Some(&slot) = self.queue.head() else { return Ok(false) };
         if self.is_held(&slot) {
             return Ok(false);
@@ -226,12 +226,12 @@ impl Common {
         Ok(true)
     }
 
-    /// Whether nothing more begins, and the work request at the head would (SQD).
+    /// Whether the work request at the head would start, but may not (SQD).
     fn is_held(&self, head: &Slot) -> bool {
         self.state == QpState::SendQueueDrain && head.first == self.next
     }
 
-    /// Carries out the local operations at the head of the queue: all before them has left.
+    /// Executes the local operations at the head of the queue: everything before them was sent.
     fn run_locals(&mut self, host: &mut impl Host) -> Result<(), Failure> {
         while let Some(&slot) = self.queue.head()
             && slot.op.is_local()
@@ -253,7 +253,7 @@ impl Common {
         Ok(())
     }
 
-    /// Ends all sends: the oldest with `status`, the rest flushed.
+    /// Completes all sends: the oldest with `status`, the others as flushed.
     fn flush_sends(&mut self, status: Status, host: &mut impl Host) {
         let mut status = status;
         while let Some(slot) = self.queue.pop_any() {
@@ -265,14 +265,14 @@ impl Common {
         self.next = self.queue.end();
     }
 
-    /// Checks what must hold between two calls.
+    /// Checks the invariants between two calls.
     pub(crate) fn check_invariants(&self) {
         self.queue.check_invariants();
         self.receives.check_invariants();
         invariant!(self.next <= self.queue.end(), "more was sent than there is");
     }
 
-    /// Goes to the error state and flushes; `receive` is how the receive in use ends.
+    /// Enters the error state and flushes; the receive in use completes with `receive`.
     pub(crate) fn fail(&mut self, receive: Option<Status>, host: &mut impl Host) {
         if self.state == QpState::Error {
             return;
@@ -285,7 +285,7 @@ impl Common {
         }
     }
 
-    /// A send failed, for whatever reason: the others are flushed. What was received has nothing to do with that (IBA 10.3.1.6).
+    /// A send failed, for whatever reason: the others are flushed. Receiving is not affected (IBA 10.3.1.6).
     pub(crate) fn fail_sends(&mut self, host: &mut impl Host) -> bool {
         let sends = self.state == QpState::ReadyToSend;
         if sends {

@@ -1,35 +1,35 @@
-//! What a queue pair tells whoever watches it: how far its work is, and what holds it back.
+//! The state of a queue pair for observers: the progress of its work, and what delays it.
 //!
-//! A queue pair reports nothing by itself, so that a packet costs nothing for nobody's sake: whoever watches asks after each frame and each timer,
-//! and sees what changed.
+//! A queue pair reports nothing by itself, so that a packet costs nothing without an observer. An observer reads the state after each frame
+//! and each timer, and compares.
 
-/// How a queue pair stands. What a transport does not have is 0 or `None`.
+/// The state of a queue pair. Values that a transport does not have are 0 or `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Vitals {
-    /// Send work requests that were posted; counts round.
+    /// Number of posted send work requests; wraps around.
     pub posted: u32,
-    /// Those of them that are done; counts round.
+    /// Number of completed ones; wraps around.
     pub completed: u32,
-    /// Receives that were posted to it, and not to a shared queue; counts round.
+    /// Number of receives posted to the queue pair itself, not to a shared queue; wraps around.
     pub receives_posted: u32,
-    /// Receives that messages have used, or that were flushed; counts round.
+    /// Number of receives used by messages or flushed; wraps around.
     pub receives_completed: u32,
-    /// Packets of its requests that are done: acknowledged, or sent where nothing is. READ responses are among them.
+    /// Number of its request packets that are done: acknowledged, or sent if packets are not acknowledged. Includes READ responses.
     pub requested: u64,
-    /// Grows by one with each packet of the peer's requests that is taken in order; counts round at 2^24, and begins anywhere.
+    /// Grows by one with each packet of the peer's requests that is accepted in order; wraps around at 2^24, and starts with any value.
     pub answered: u32,
-    /// Packets that were sent and not acknowledged.
+    /// Number of packets sent and not acknowledged.
     pub in_flight: u32,
-    /// Packets that may be, where the transport limits them.
+    /// Maximum number of packets in flight, if the transport limits it.
     pub window: Option<u32>,
-    /// Bytes of payload that a congestion controller lets be in flight.
+    /// Number of payload bytes that a congestion controller permits in flight.
     pub congestion_window: Option<u64>,
-    /// The rate that a congestion controller sends at, in bits a second.
+    /// The send rate of a congestion controller, in bits per second.
     pub rate: Option<u64>,
-    /// Retries since the last progress, after timeouts and NAKs.
+    /// Number of retries since the last progress, after timeouts and NAKs.
     pub retries: u8,
-    /// The same because the peer had no receive posted.
+    /// Number of retries since the last progress because the peer had no receive posted.
     pub rnr_retries: u8,
-    /// Packets of messages that were over, of transports of best effort; counts round.
+    /// Number of packets of messages that had ended, on transports of best effort; wraps around.
     pub late_packets: u32,
 }

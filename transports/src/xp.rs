@@ -1,7 +1,7 @@
-//! XP, the transport of OptiNIC: connected, cut into packets by the NIC, congestion controlled; best effort, in no order, within a time.
+//! XP, the transport of OptiNIC: connected, segmented by the NIC, congestion controlled; best effort, out of order, within a time limit.
 //!
-//! Every packet says by itself where its bytes go and is placed when it comes. A message is over when its last fragment comes, when a
-//! later one begins, or at its deadline, whatever is missing of it. With a peer that did not agree it is RC or UC as these are.
+//! Every packet contains the position of its bytes, and is placed when it arrives. A message ends when its last fragment arrives, when a
+//! later message starts, or at its deadline, whatever part is missing. With a peer that did not agree, XP is plain RC or UC.
 
 mod bitmap;
 mod credit;
@@ -55,13 +55,13 @@ mod op {
     pub(super) const READ_RESPONSE: Opcode = Opcode(0xf0);
 }
 
-/// The work requests that an RC queue pair of XP takes.
+/// The work requests that an RC queue pair of XP supports.
 const SUPPORTED: Supported = Supported { operations: Operations::BestEffort, deadlines: true };
 
 /// Message numbers have 24 bits.
 const SEQ_MASK: u32 = 0x00ff_ffff;
 
-/// How far message `a` is ahead of `b`; numbers count round.
+/// How far message `a` is ahead of `b`; numbers wrap around.
 #[inline]
 fn ahead(a: u32, b: u32) -> i32 {
     if planted(Bug::XpWrap) {
@@ -70,10 +70,10 @@ fn ahead(a: u32, b: u32) -> i32 {
     (a.wrapping_sub(b) << 8) as i32 >> 8
 }
 
-/// There are no settings that the peer would have to know.
+/// XP has no settings that the peer needs to know.
 pub(crate) const EXTENSION: Extension = Extension { bit: Extensions::XP, range: 0..0, is_usable: |_| true };
 
-/// The offer of every queue pair; or why it cannot be spoken on this link.
+/// The offer of every queue pair; or why XP cannot be used on this link.
 pub(crate) fn offer(mtu: PathMtu, props: &PathProps) -> Result<Offer, FallbackReason> {
     let needed = link_mtu(mtu.bytes());
     match props.link_mtu {
@@ -87,10 +87,10 @@ pub(crate) const fn link_mtu(path_mtu: u32) -> u32 {
     path_mtu + 40 + 8 + 12 + 16 + 16 + 4 + 4
 }
 
-/// The connection as a packet leaves by it.
+/// The connection, as a packet uses it.
 struct Way<'a> {
     link: &'a Link,
-    /// With another source port, where packets take several ways.
+    /// Headers with another source port, if packets are spread over several paths.
     sprayed: Option<Template>,
 }
 
@@ -106,7 +106,7 @@ impl<'a> Way<'a> {
         self.sprayed.as_ref().unwrap_or(&self.link.template)
     }
 
-    /// Writes a packet without payload; `None` when there is no room for it.
+    /// Writes a packet without payload; returns `None` if there is no room for it.
     fn build(&self, tx: &mut TxFrame<'_>, fields: &PacketFields, ext: &ExtHeaders) -> Option<()> {
         let built = match self.link.payload {
             PayloadMode::Real => self.template().build(tx, fields, ext, &[]),
@@ -119,46 +119,46 @@ impl<'a> Way<'a> {
 /// A queue pair of XP.
 pub struct Xp {
     state: QpState,
-    /// A packet came since the queue pair is ready to receive.
+    /// A packet has arrived since the queue pair became ready to receive.
     established: bool,
-    /// The program waits to hear that the send queue is drained.
+    /// The program waits for the event that the send queue is drained.
     tell_drained: bool,
-    /// The standard took a packet, which it may have to answer.
+    /// The standard's queue pair handled a packet, which it may have to answer.
     standard_took: bool,
-    /// Congestion control, or a limit of what is in flight, has a say in when packets leave.
+    /// Congestion control, or a limit on the data in flight, determines when packets are sent.
     limited: bool,
-    /// A READ response left last: the next packet is one of a request, if there is any.
+    /// The last packet was a READ response: the next one is a request packet, if there is any.
     requests_turn: bool,
     /// READs of the peer are to be answered.
     answers: bool,
-    /// The peer agreed, and nothing is left for the standard to do: all packets are XP's own.
+    /// The peer agreed, and the standard's queue pair is not needed any more: all packets are XP's own.
     settled: bool,
     settings: XpSettings,
-    /// When work ends by itself, or the next packet may leave; else [`NEVER`]. Every packet asks for it.
+    /// When work ends by its deadline, or the next packet may be sent; otherwise [`NEVER`]. Checked for every packet.
     due: Instant,
     sender: Sender,
     receiver: Receiver,
-    /// Receives, from the first packet of XP on; before, the standard has them.
+    /// The receives, from the first packet of XP on; before that they are with the standard's queue pair.
     receives: Option<Receives>,
     link: Option<Link>,
     congestion: CongestionPoint,
-    /// When congestion control lets the next packet leave; else [`NEVER`].
+    /// When congestion control permits the next packet; otherwise [`NEVER`].
     paced: Instant,
     rest: Box<Rest>,
 }
 
-/// What no packet of XP looks at, or few.
+/// The state that packets of XP rarely or never access.
 struct Rest {
     config: Config,
     choice: Choice,
-    /// How the negotiation stands: the peer agreed, or this is why it is spoken to by the standard.
+    /// The outcome of the negotiation: the peer agreed, or the reason for using the standard.
     outcome: Option<Result<(), FallbackReason>>,
-    /// There is work whose deadline nobody keeps any more: the queue pair has to end.
+    /// There is work whose deadline cannot be kept any more: the queue pair has to fail.
     unkept: bool,
     standard: Option<Standard>,
     jobs: Jobs,
     flight: Option<Box<Flight>>,
-    /// Where the receiver decides when packets leave.
+    /// The credit, if the receiver decides when packets are sent.
     credit: Option<Box<Credit>>,
 }
 
@@ -177,13 +177,13 @@ impl Rest {
     }
 }
 
-/// Bytes that a queue pair keeps behind a pointer.
+/// Size of the state that a queue pair keeps behind a pointer.
 pub(crate) const fn kept_apart() -> usize {
     size_of::<Rest>()
 }
 
 impl Xp {
-    /// In the reset state.
+    /// Creates a queue pair in the reset state.
     pub fn new(c: &Config, settings: XpSettings) -> Xp {
         Xp {
             state: QpState::Reset,
@@ -206,14 +206,14 @@ impl Xp {
         }
     }
 
-    /// Whether requests of this side are packets of XP, or will be.
+    /// Whether the local requests are packets of XP, or will be.
     fn sends_own(&self) -> bool {
         !matches!(self.rest.choice, Choice::Standard(_))
     }
 
     // ---- packets that come ----
 
-    /// Takes a packet of XP.
+    /// Handles a packet of XP.
     fn handle_own(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) {
         if self.receives.is_none() {
             self.take_receives();
@@ -264,7 +264,7 @@ impl Xp {
 
     // ---- packets that leave ----
 
-    /// Writes the next packet of XP, if there is one to send now.
+    /// Writes the next packet of XP, if one can be sent now.
     fn transmit_own(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         let Some(link) = &self.link else { return false };
         if self.congestion.owes_notification() {
@@ -297,7 +297,7 @@ impl Xp {
         !answers_first && has_answer && self.transmit_answer(now, tx, host)
     }
 
-    /// Whether congestion control lets nothing leave now; sets the time when it will.
+    /// Whether congestion control permits no packet now; sets the time at which it will.
     fn must_wait(&mut self, now: Instant) -> bool {
         if !self.limited {
             return false;
@@ -306,11 +306,11 @@ impl Xp {
         let closed = self.rest.flight.as_mut().and_then(|flight| flight.closed_until(now, mtu, &self.congestion));
         let until = self.congestion.pacing(now).max(closed);
         self.paced = until.unwrap_or(NEVER);
-        // Credit comes in a packet, which wakes the queue pair.
+        // Credit arrives in a packet, which wakes the queue pair.
         until.is_some() || !self.has_credit()
     }
 
-    /// Whether the packet that leaves now asks for feedback.
+    /// Whether the current packet requests feedback.
     #[inline]
     fn asks(&self) -> bool {
         let mtu = || self.link.as_ref().map_or(0, |link| link.mtu.bytes());
@@ -352,7 +352,7 @@ impl Xp {
         sent
     }
 
-    /// A packet with this or that left: those behind it wait for their turn.
+    /// A packet was sent, with or without a feedback request: later packets are paced.
     #[inline]
     fn on_sent(&mut self, now: Instant, tx: &TxFrame<'_>, asked: bool) {
         if !self.limited {
@@ -387,7 +387,7 @@ impl Xp {
 
     // ---- time ----
 
-    /// Ends the work whose time is over.
+    /// Ends the work whose deadline has passed.
     fn expire(&mut self, now: Instant, host: &mut impl Host) {
         if let Some(credit) = &mut self.rest.credit {
             credit.expire(now, host);
@@ -413,7 +413,7 @@ impl Xp {
         let receives = match (&mut self.receives, &mut self.rest.standard) {
             (Some(receives), _) => receives,
             (None, Some(standard)) => {
-                // In the middle of a message of the standard nobody knows what is missing.
+                // In the middle of a standard message it is unknown which part is missing.
                 let due = standard.receives().first_deadline().is_some_and(|(_, at)| at <= now);
                 if due && standard.is_receiving() {
                     return self.fail(host);
@@ -427,7 +427,7 @@ impl Xp {
         }
     }
 
-    /// When work ends by itself, or the next packet may leave.
+    /// When work ends by its deadline, or the next packet may be sent.
     fn find_due(&self) -> Instant {
         let mut due = self.paced.min(self.receiver.until()).min(self.sender.queue.earliest_deadline());
         if let Some(receives) = &self.receives {
@@ -444,20 +444,21 @@ impl Xp {
         }
     }
 
-    /// Something may have moved that packets ask for.
+    /// Recomputes the time that every packet checks.
     fn refresh(&mut self) {
         self.due = self.find_due();
         self.settled = self.is_standard_idle() && !self.rest.unkept;
     }
 
-    /// Whether the standard has nothing to do: the peer agreed, and the standard is there for what the peer sends by it, if it does.
+    /// Whether the standard's queue pair has nothing to do: the peer agreed, and the standard's queue pair only handles standard requests
+    /// of the peer, if there are any.
     #[inline]
     fn is_standard_idle(&self) -> bool {
         self.rest.choice == Choice::Agreed && !self.standard_took
     }
 
     fn check_invariants(&self) {
-        // With the standard the queue is elsewhere, and the cursor as it was left: behind local operations, if any were carried out.
+        // With the standard, the queue has moved, and the cursor was left in place: after local operations, if any were executed.
         if self.sends_own() {
             self.sender.check_invariants();
         }

@@ -1,8 +1,8 @@
-//! The C types of `infiniband/verbs.h` and `rdma/rdma_cma.h`, as far as programs and this library share them: the same in rdma-core 44 to 65;
-//! and those of `softnic_sdr.h`.
+//! The C types of `infiniband/verbs.h` and `rdma/rdma_cma.h` that programs and this library share, identical in rdma-core 44 to 65; and
+//! those of `softnic_sdr.h`.
 //!
-//! Names are those of the header, so that one can be read beside the other. Sizes and offsets are held against the numbers of the
-//! header when this is compiled, and against an installed header by `verbs/tests/c/offsets.c`.
+//! Names are those of the header, so that the two can be compared. Sizes and offsets are checked against the numbers of the header at
+//! compile time, and against an installed header by `verbs/tests/c/offsets.c`.
 #![allow(non_camel_case_types)]
 
 mod attributes;

@@ -1,11 +1,11 @@
-//! The boundary: between the functions that a program calls, exported or by a table, and the verbs themselves.
+//! The boundary between the functions that a program calls, exported or in a table, and the verbs themselves.
 //!
-//! It is there for those who come between: faults of verbs, and an observer of what a program does. Whether anybody does is decided once per
-//! process. If nobody does, tables have the verbs themselves, and an exported function is one branch away from its verb.
+//! The boundary serves users that intercept calls: faults of verbs, and an observer of the program. Whether there is such a user is decided
+//! once per process. If there is none, tables contain the verbs themselves, and an exported function is one branch away from its verb.
 //!
-//! A call has three points here: before it a fault may decide ([`before`]), then the verb is called, then the observer hears of it
-//! ([`observe`]). What librdmacm does by verbs of its own is no call of the program and passes none of them. A call that a fault fails is not
-//! made, and nobody hears of it.
+//! A call has three stages here. First a fault may replace the call ([`before`]), then the verb is called, then the observer is notified
+//! ([`observe`]). Verbs called by librdmacm are not calls of the program and are not intercepted. A call that a fault fails is not made,
+//! and is not reported.
 
 // In the order of their imports.
 pub(crate) mod observe;

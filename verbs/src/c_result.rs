@@ -1,4 +1,4 @@
-//! The result of a verb as C gets it. Most verbs return an errno; those that return a pointer, or -1, set it.
+//! Results of verbs in C form. Most verbs return an errno; those that return a pointer, or -1, set errno.
 
 use std::ffi::c_int;
 
@@ -23,7 +23,7 @@ pub(crate) fn minus_one(verb: impl FnOnce() -> Result<(), Errno>) -> c_int {
     }
 }
 
-/// A verb that makes something, or returns NULL with errno set.
+/// A verb that returns a new object, or NULL with errno set.
 pub(crate) fn pointer<T, U>(verb: impl FnOnce() -> Result<Box<T>, Errno>) -> *mut U {
     match verb() {
         Ok(made) => Box::into_raw(made).cast(),
@@ -34,18 +34,18 @@ pub(crate) fn pointer<T, U>(verb: impl FnOnce() -> Result<Box<T>, Errno>) -> *mu
     }
 }
 
-/// Refuses what there is no memory for. Rust ends the process where an allocation fails, so large ones are tried before.
+/// Checks that there is memory for a large allocation. Rust ends the process if an allocation fails, so large ones are tried first.
 pub(crate) fn check_memory(count: usize, size: usize) -> Result<(), Errno> {
     let mut room = Vec::<u8>::new();
     let tried = count.checked_mul(size).is_some_and(|bytes| room.try_reserve_exact(bytes).is_ok());
-    // Lest the compiler finds out that nobody uses it.
+    // Prevents the compiler from removing the unused allocation.
     std::hint::black_box(&room);
     if tried { Ok(()) } else { Err(Errno::ENOMEM) }
 }
 
-/// Pointers in memory of C's, with a NULL behind them; NULL, and errno, where there is none.
+/// A C array of pointers that ends with NULL; NULL with errno set if there is no memory.
 pub(crate) fn c_list<T>(items: impl ExactSizeIterator<Item = *mut T>) -> *mut *mut T {
-    // SAFETY: plain memory, with a NULL at the end because it is zeroed.
+    // SAFETY: plain memory; the last element is NULL because the memory is zeroed.
     let list: *mut *mut T = unsafe { libc::calloc(items.len() + 1, size_of::<*mut T>()) }.cast();
     if list.is_null() {
         Errno::ENOMEM.set();
@@ -53,7 +53,7 @@ pub(crate) fn c_list<T>(items: impl ExactSizeIterator<Item = *mut T>) -> *mut *m
     }
     let room = items.len();
     for (i, item) in items.enumerate().take(room) {
-        // SAFETY: `i` is below the number of elements that there are.
+        // SAFETY: `i` is less than the number of elements.
         unsafe { list.add(i).write(item) };
     }
     list

@@ -1,5 +1,5 @@
-//! Verbs over objects: devices listed and opened, attributes asked for, queues made with their tables of functions, work posted,
-//! completions and events taken.
+//! Verbs on objects: listing and opening devices, querying attributes, creating queues with their tables of functions, posting work, taking
+//! completions and events.
 
 pub(crate) mod best_effort;
 pub(crate) mod builder;

@@ -1,7 +1,7 @@
-//! `SOFTNIC_CHECK`: the calls of the program, told to the model of `softnic-check`, and what it finds, in a file.
+//! `SOFTNIC_CHECK`: passes the calls of the program to the model of `softnic-check`, and writes the model's findings to a file.
 //!
-//! Each process has a model of its own, and a file of its own where the variable names a folder. Calls come from `boundary/observe.rs`; nothing
-//! here runs where the variable is not set.
+//! Each process has its own model, and its own file if the variable names a folder. Calls come from `boundary/observe.rs`; nothing here
+//! runs if the variable is not set.
 
 mod domains;
 mod findings_file;
@@ -35,10 +35,10 @@ use crate::objects::queue_pair::Qp;
 use crate::per_process::PerProcess;
 use findings_file::FindingsFile;
 
-/// Where findings go, if they are wanted.
+/// The destination of findings, if they are requested.
 fn wanted() -> Option<&'static PathBuf> {
     static WANTED: OnceLock<Option<PathBuf>> = OnceLock::new();
-    // The program may go elsewhere.
+    // The program may change its working directory.
     WANTED.get_or_init(|| checks().map(|path| std::path::absolute(&path).unwrap_or(path))).as_ref()
 }
 
@@ -52,28 +52,28 @@ pub(crate) fn is_wanted() -> bool {
 struct Checker {
     model: Mutex<Model>,
     file: OnceLock<Option<FindingsFile>>,
-    /// That the file cannot be written is said once.
+    /// A write error of the file is reported once.
     has_warned: AtomicBool,
 }
 
 static CHECKER: PerProcess<Checker> = PerProcess::new();
 
-/// Tells the model of a call of this thread, and writes what it finds.
+/// Passes a call of this thread to the model, and writes the findings.
 fn tell<F: FnOnce(&mut Model, &Place)>(call: F) {
     if is_wanted() {
-        // Who calls has a type of its own here, and so a function.
+        // Each caller has its own closure type, and so its own instance of this function, whose address identifies the call path.
         let place = stack::here(tell::<F> as fn(F) as usize);
         tell_of(|model| call(model, &place));
     }
 }
 
-/// The same of a call whose place does not matter, or is known.
+/// Passes a call whose place is irrelevant, or known.
 fn tell_of(call: impl FnOnce(&mut Model)) {
     if !is_wanted() {
         return;
     }
     let checker = CHECKER.get();
-    // A model that a panic left behind half changed is better than none.
+    // A model that a panic left half changed is better than none.
     let mut model = checker.model.lock().unwrap_or_else(|p| p.into_inner());
     call(&mut model);
     checker.write(model);
@@ -102,7 +102,7 @@ pub(crate) fn process_ends() {
         return;
     }
     let checker = CHECKER.get();
-    // A signal may have ended the process in the midst of a call, which then never lets go of the model.
+    // A signal may have ended the process during a call, which then never releases the model.
     for _ in 0..20 {
         match checker.model.try_lock() {
             Ok(mut model) => {
@@ -114,14 +114,14 @@ pub(crate) fn process_ends() {
     }
 }
 
-/// The number by which the model knows an object: its address.
+/// The model's number of an object: its address.
 fn id_of<T>(object: *const T) -> ObjectId {
     ObjectId(object.addr() as u64)
 }
 
-/// The state that a queue pair has now.
+/// The current state of a queue pair.
 fn state_of(qp: &Qp) -> Option<QpState> {
-    // In the child of a fork a thread of the parent's may hold the lock for ever.
+    // In the child of a fork, a thread of the parent may have held the lock, which then stays locked.
     qp.ours.made_in.check().ok()?;
     QpState::from_number(state_code(qp.ours.qp.state()))
 }

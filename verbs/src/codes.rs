@@ -1,11 +1,11 @@
-//! Enumerations and flags: as verbs number them, and as the NIC names them.
+//! Conversion of enumerations and flags between verbs and the NIC.
 
 use softnic_runtime::api::{Access, PathMtu, QpState, SendFlags, Status, WcOpcode};
 
 use crate::abi::*;
 use crate::errno::Errno;
 
-/// A state as verbs number it.
+/// The verbs code of a state.
 pub(crate) fn state_code(state: QpState) -> c_int {
     match state {
         QpState::Reset => 0,
@@ -18,7 +18,7 @@ pub(crate) fn state_code(state: QpState) -> c_int {
     }
 }
 
-/// A state of verbs.
+/// The state of a verbs code.
 pub(crate) fn state_of(code: c_int) -> Result<QpState, Errno> {
     Ok(match code {
         0 => QpState::Reset,
@@ -32,7 +32,7 @@ pub(crate) fn state_of(code: c_int) -> Result<QpState, Errno> {
     })
 }
 
-/// A path MTU as verbs number it.
+/// The verbs code of a path MTU.
 pub(crate) fn mtu_code(mtu: PathMtu) -> c_int {
     match mtu {
         PathMtu::B256 => 1,
@@ -43,7 +43,7 @@ pub(crate) fn mtu_code(mtu: PathMtu) -> c_int {
     }
 }
 
-/// A path MTU of verbs.
+/// The path MTU of a verbs code.
 pub(crate) fn mtu_of(code: c_int) -> Result<PathMtu, Errno> {
     Ok(match code {
         1 => PathMtu::B256,
@@ -55,7 +55,7 @@ pub(crate) fn mtu_of(code: c_int) -> Result<PathMtu, Errno> {
     })
 }
 
-/// Rights as the NIC knows them. Bits that a device may ignore are ignored, others that it does not know are refused.
+/// The rights of verbs flags. Bits that a device may ignore are ignored; other unknown bits are refused.
 pub(crate) fn access_of(flags: c_uint) -> Result<Access, Errno> {
     let ignored = IBV_ACCESS_OPTIONAL_RANGE | IBV_ACCESS_HUGETLB | IBV_ACCESS_ZERO_BASED;
     let mut access = Access::NONE;
@@ -74,13 +74,13 @@ pub(crate) fn access_of(flags: c_uint) -> Result<Access, Errno> {
     }
     match rest {
         0 => Ok(access),
-        // On-demand paging would be nothing special here, but programs that ask for it ask for its other verbs as well.
+        // On-demand paging would make no difference here, but programs that request it also need its other verbs.
         IBV_ACCESS_ON_DEMAND => Err(Errno::EOPNOTSUPP),
         _ => Err(Errno::EINVAL),
     }
 }
 
-/// Rights of a queue pair, as verbs write them.
+/// The verbs flags of a queue pair's rights.
 pub(crate) fn access_flags(access: Access) -> c_uint {
     [
         (Access::LOCAL_WRITE, IBV_ACCESS_LOCAL_WRITE),
@@ -93,7 +93,7 @@ pub(crate) fn access_flags(access: Access) -> c_uint {
     .fold(0, |flags, (_, flag)| flags | flag)
 }
 
-/// A status as verbs number it.
+/// The verbs code of a status.
 pub(crate) fn status_code(status: Status) -> c_int {
     match status {
         Status::Success => 0,
@@ -112,7 +112,7 @@ pub(crate) fn status_code(status: Status) -> c_int {
     }
 }
 
-/// An operation as verbs number it.
+/// The verbs code of an operation.
 pub(crate) fn opcode_code(opcode: WcOpcode) -> c_int {
     match opcode {
         WcOpcode::Send => 0,

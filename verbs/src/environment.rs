@@ -1,4 +1,4 @@
-//! The environment variables by which a program that knows nothing of softnic is told which device it has.
+//! The environment variables that configure the devices of a program which does not know softnic.
 
 use std::env;
 use std::path::PathBuf;
@@ -11,66 +11,66 @@ use softnic_runtime::api::{
     parse_rate, read_key_file,
 };
 
-/// What the environment says.
+/// The settings in the environment.
 #[derive(Debug)]
 pub(crate) struct Environment {
     pub(crate) devices: Vec<DeviceSpec>,
-    /// Of the first devices, in their order.
+    /// The backups of the first devices, in order.
     pub(crate) backups: Vec<BackupOptions>,
     pub(crate) options: OpenOptions,
-    /// Of RC queue pairs, unless their program says otherwise.
+    /// The transport of RC queue pairs, unless the program chooses one.
     pub(crate) transport: Transport,
-    /// The same.
+    /// The congestion control of RC queue pairs, unless the program chooses one.
     pub(crate) cc: Cc,
-    /// The secret by which RC queue pairs authenticate their peers, unless their program says otherwise.
+    /// The secret by which RC queue pairs authenticate their peers, unless the program sets one.
     pub(crate) secret: Option<Secret>,
-    /// The speed that ports report, in bits a second, instead of that of their interface.
+    /// The speed that ports report, in bits per second, instead of that of their interface.
     pub(crate) link_speed: Option<u64>,
-    /// A folder for the counters of the process's NICs.
+    /// The folder for the counters of the process's NICs.
     pub(crate) counters: Option<PathBuf>,
     /// Faults of the calls that the program makes.
     pub(crate) call_faults: CallFaults,
 }
 
-/// What the environment said when the first verb was called.
+/// The environment at the first call of a verb.
 pub(crate) fn environment() -> Result<&'static Environment, &'static str> {
     static ENVIRONMENT: OnceLock<Result<Environment, String>> = OnceLock::new();
     ENVIRONMENT.get_or_init(Environment::read).as_ref().map_err(String::as_str)
 }
 
-/// The transport of RC queue pairs whose program does not choose one.
+/// The default transport of RC queue pairs.
 pub(crate) fn usual_transport() -> Transport {
     environment().map_or(Transport::default(), |environment| environment.transport)
 }
 
-/// Whether the program has rights that whoever started it has not (setuid, capabilities of its file): then it is not for the environment to
-/// say which files are written and which devices are opened.
+/// Whether the program has more rights than the user that started it (setuid, file capabilities). Then the environment must not determine
+/// which files are written and which devices are opened.
 fn is_privileged() -> bool {
-    // SAFETY: it only looks up a number that the kernel gave to the process.
+    // SAFETY: only reads a number that the kernel passed to the process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// A folder for files of ours: `softnic run` makes it, and removes it. It sees by our opening it that the program uses verbs.
+/// A folder for the library's files, created and removed by `softnic run`, which detects by an open of it that the program uses verbs.
 pub(crate) fn files() -> Option<PathBuf> {
     env::var_os("SOFTNIC_FILES").filter(|name| !name.is_empty() && !is_privileged()).map(Into::into)
 }
 
-/// Where findings of what the program does wrong go: a file, or a folder with one for each process.
+/// The destination of findings about misuse: a file, or a folder with one file per process.
 pub(crate) fn checks() -> Option<PathBuf> {
     env::var_os("SOFTNIC_CHECK").filter(|name| !name.is_empty() && !is_privileged()).map(Into::into)
 }
 
-/// A folder for what each process does.
+/// A folder for the records of processes.
 pub(crate) fn seen() -> Option<PathBuf> {
     env::var_os("SOFTNIC_SEEN").filter(|name| !name.is_empty() && !is_privileged()).map(Into::into)
 }
 
-/// A folder for the stacks of threads that hang.
+/// A folder for the stacks of hanging threads.
 pub(crate) fn stacks() -> Option<PathBuf> {
     env::var_os("SOFTNIC_STACKS").filter(|name| !name.is_empty() && !is_privileged()).map(Into::into)
 }
 
-/// How much the library says on stderr for itself: what `SOFTNIC_LOG` allows, and without it warnings.
+/// Which messages the library prints on stderr by itself: those that `SOFTNIC_LOG` permits, by default warnings.
 pub(crate) fn said() -> Option<LogLevel> {
     match variable("SOFTNIC_LOG") {
         Ok(Some(level)) if !is_privileged() => parse_log_level(&level).unwrap_or(Some(LogLevel::Warn)),
@@ -78,7 +78,7 @@ pub(crate) fn said() -> Option<LogLevel> {
     }
 }
 
-/// A variable that is set to something.
+/// A variable with a non-empty value.
 fn variable(name: &str) -> Result<Option<String>, String> {
     match env::var(name) {
         Ok(value) if value.is_empty() => Ok(None),
@@ -118,7 +118,7 @@ impl Environment {
             Some(spec) => spec.parse::<FaultSpec>().map_err(|e| format!("SOFTNIC_FAULT: {e}"))?,
             None => FaultSpec::default(),
         };
-        // Those of calls are the library's business, the others that of its NICs.
+        // Faults of calls are handled by the library, the others by its NICs.
         let call_faults = std::mem::take(&mut spec.calls);
         let count = devices.iter().map(|device| if *device == DeviceSpec::Mem { 2 } else { 1 }).sum();
         spec.check_devices(count).map_err(|e| format!("SOFTNIC_FAULT: {e}"))?;
@@ -188,7 +188,7 @@ fn backups(devices: &[DeviceSpec]) -> Result<Vec<BackupOptions>, String> {
     }
 }
 
-/// `0,2-3`.
+/// Parses a list such as `0,2-3`.
 fn cpus(list: &str) -> Result<Vec<usize>, String> {
     let wrong = || format!("SOFTNIC_CPUS: `{list}` is no list of cores; write 0,2-3");
     let mut cpus = Vec::new();

@@ -1,4 +1,4 @@
-//! Errors as C knows them: an errno, and the errno of each error of the runtime.
+//! Errors in C form: an errno, and the errno of each error of the runtime.
 
 use libc::{EBUSY, EINVAL, ENOMEM, c_int};
 use softnic_runtime::api::sdr::{AttrError, SdrError, SplitError};
@@ -14,15 +14,15 @@ impl Errno {
     pub(crate) const ENOMEM: Errno = Errno(ENOMEM);
     pub(crate) const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
 
-    /// What the thread's last function that failed said.
+    /// The errno of the thread's last failed function.
     pub(crate) fn last() -> Errno {
-        // SAFETY: the C library's errno is always there, and this thread's own.
+        // SAFETY: the C library's errno always exists, and belongs to this thread.
         Errno(unsafe { *libc::__errno_location() })
     }
 
     /// Sets the thread's errno.
     pub(crate) fn set(self) {
-        // SAFETY: the C library's errno is always there, and this thread's own.
+        // SAFETY: the C library's errno always exists, and belongs to this thread.
         unsafe { *libc::__errno_location() = self.0 }
     }
 }

@@ -1,6 +1,7 @@
-//! The end of the process: a program may end without closing anything.
+//! The end of the process: a program may exit without closing anything.
 //!
-//! What the program received is acknowledged nevertheless, its peers hear that its connections end, and its capture is whole.
+//! The messages that the program received are still acknowledged, its peers are notified that connections end, and its capture is
+//! completed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Once, OnceLock, mpsc};
@@ -10,36 +11,36 @@ use softnic_runtime::api::spawn_own;
 
 use crate::per_process::PerProcess;
 
-/// How long a process that ends waits for its last messages to go out.
+/// How long an exiting process waits until its last messages are sent.
 const AT_MOST: Duration = Duration::from_secs(1);
 
-/// Steps of the end, in their order.
+/// The steps of the end, in order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
-    /// Connections end.
+    /// Connections are ended.
     Connections,
-    /// NICs send what is left to send.
+    /// NICs send their pending frames.
     Nics,
 }
 
-/// What each step does, once there is anything to do.
+/// The action of each step, if there is one.
 static STEPS: [OnceLock<fn()>; 2] = [const { OnceLock::new() }; 2];
-/// What is done when all of the program has run, also its handlers of atexit(3) and its destructors: they may use verbs, too.
+/// The action after all code of the program, including its handlers of atexit(3) and its destructors: they may use verbs, too.
 static LAST: OnceLock<fn()> = OnceLock::new();
 
-/// From now on the end of the process takes this step.
+/// Sets the action of a step.
 pub(crate) fn at(step: Step, call: fn()) {
-    // Each step is given by one place.
+    // Each step has a single caller.
     let _ = STEPS[step as usize].set(call);
 }
 
-/// From now on the end of the process does this last.
+/// Sets the last action.
 pub(crate) fn at_last(call: fn()) {
-    // Given by one place.
+    // There is a single caller.
     let _ = LAST.set(call);
 }
 
-/// Functions of the end of a library are called behind the handlers of atexit(3), and behind those of the libraries that need it.
+/// Functions at the end of a library are called after the handlers of atexit(3), and after those of the libraries that need it.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static FINI: extern "C" fn() = end;
@@ -50,12 +51,12 @@ extern "C" fn end() {
     }
 }
 
-/// Calls in a thread of its own, and waits for it, but not for ever.
+/// Calls a function on a separate thread, and waits for it for a limited time.
 ///
-/// Programs call exit in handlers of signals, too, and the thread that the signal found may have been inside of the engine. It will never leave
-/// it, so another one asks to come in.
+/// Programs also call exit in signal handlers, and the interrupted thread may have been inside the engine. It will never leave the engine,
+/// so another thread has to wait for it.
 fn wait_for(call: impl FnOnce() + Send + 'static) {
-    // A child of a fork has the handlers, too.
+    // The child of a fork has the handlers, too.
     if !WATCHED.get().load(Ordering::Relaxed) {
         return;
     }
@@ -69,10 +70,10 @@ fn wait_for(call: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Whether there is anything to end in this process.
+/// Whether this process has anything to end.
 static WATCHED: PerProcess<AtomicBool> = PerProcess::new();
 
-/// From now on the end of the process is noticed.
+/// Installs the handler for the end of the process.
 pub(crate) fn watch() {
     extern "C" fn settle() {
         wait_for(|| STEPS.iter().filter_map(OnceLock::get).for_each(|step| step()));

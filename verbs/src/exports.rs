@@ -1,8 +1,7 @@
-//! The symbols of the library, each with its version, as programs linked with rdma-core 44 to 65 look for them.
+//! The symbols of the library, each with its version, for programs linked with rdma-core 44 to 65.
 //!
-//! Each is a jump to the Rust function: the jump is written in assembly, because that is where a symbol can be given a version, in
-//! the same object file whatever rustc does with the function. Nothing calls by these on the hot path: inlined verbs go through the
-//! tables of the context.
+//! Each symbol is a jump to the Rust function, written in assembly: there a symbol can be given a version, in the same object file,
+//! wherever rustc puts the function. The hot path does not use these symbols: inlined verbs call the tables of the context.
 
 #[cfg(not(test))]
 use std::arch::global_asm;
@@ -28,7 +27,7 @@ macro_rules! jump {
     };
 }
 
-/// In the crate's own tests, which are no library, the functions are only named.
+/// The crate's own tests are not a library: there the functions are only referenced.
 #[cfg(test)]
 macro_rules! symbol {
     ($name:ident, $at:literal, $version:literal, $function:path) => {
@@ -38,7 +37,7 @@ macro_rules! symbol {
     };
 }
 
-/// One symbol: `@@` for the version that programs are linked with now, `@` for one that only old ones ask for.
+/// One symbol: `@@` for the version that programs are linked with now, `@` for one that only older programs request.
 #[cfg(not(test))]
 macro_rules! symbol {
     ($name:ident, $at:literal, $version:literal, $function:path) => {
@@ -61,7 +60,7 @@ macro_rules! flag {
     ($version:literal) => {};
 }
 
-/// A flag that drivers read: a byte, not a function.
+/// A flag that drivers read: a byte rather than a function.
 #[cfg(not(test))]
 macro_rules! flag {
     ($version:literal) => {
@@ -336,7 +335,7 @@ export! {
     }
 }
 
-/// What drivers import: under the private version of their release, with a name of its own for the registration.
+/// The symbols that drivers import: with the private version of their release, and a separate name for the registration.
 macro_rules! private {
     ($($version:literal $at:literal $register:ident)*) => { $(
         symbol!($register, "@@", $version, unsupported::nothing);
@@ -370,7 +369,7 @@ macro_rules! private {
     ($version:literal, $function:path: $($name:ident)*) => { $(symbol!($name, "@", $version, $function);)* };
 }
 
-// Programs that ask for ibv_query_gid_type by dlsym(3), which names no version, find the default one.
+// Programs that look up ibv_query_gid_type by dlsym(3), which names no version, find the default one.
 private! {
     "IBVERBS_PRIVATE_34" "@@" verbs_register_driver_34
     "IBVERBS_PRIVATE_57" "@" verbs_register_driver_57

@@ -1,8 +1,9 @@
-//! fork(2): the child has the parent's memory but none of the NIC's threads, so nothing that the parent opened is of use in the child.
+//! fork(2): the child has the parent's memory but none of the NIC's threads, so objects opened by the parent cannot be used in the child.
 //!
-//! Objects know the process that made them ([`Generation`]). In a child verbs on the parent's objects fail with EIO and change nothing: the parent's NIC goes
-//! on undisturbed. The child may open the device anew and has a NIC of its own then; what the library knows of the process begins anew
-//! ([`crate::per_process`]). The child lets go of the descriptors of the parent's NIC, or it would keep the interface busy after the parent's end.
+//! Objects record the process that created them ([`Generation`]). In a child, verbs on the parent's objects fail with EIO and change
+//! nothing: the parent's NIC continues undisturbed. The child may open the device again and then has its own NIC; the library's state of
+//! the process is created again ([`crate::per_process`]). The child closes the descriptors of the parent's NIC, which would otherwise keep
+//! the interface in use after the parent's end.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,10 +13,10 @@ use softnic_runtime::forked;
 
 use crate::errno::Errno;
 
-/// How many forks there are between this process and the one that asked for devices first.
+/// Number of forks between this process and the one that listed the devices first.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// The process that made an object, among those that have the object in their memory.
+/// The process that created an object, among those that have the object in their memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Generation(u32);
 
@@ -26,12 +27,12 @@ impl Generation {
         Generation(GENERATION.load(Ordering::Relaxed))
     }
 
-    /// Whether the process is the child of one that asked for devices.
+    /// Whether the process is the child of one that listed devices.
     pub(crate) fn is_child(self) -> bool {
         self.0 > 0
     }
 
-    /// Refuses what another process made.
+    /// Refuses objects of another process.
     #[inline]
     pub(crate) fn check(self) -> Result<(), Errno> {
         match self == Generation::current() {
@@ -46,17 +47,17 @@ extern "C" fn in_child() {
     forked::close_in_child();
 }
 
-/// From now on children are recognised.
+/// Detects child processes from now on.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handler does what may be done in the child of a process with threads: atomics and close(2). The library is
+        // SAFETY: the handler does only what is permitted in the child of a multithreaded process: atomics and close(2). The library is
         // never unloaded.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
 }
 
-/// `ibv_fork_init`: there is nothing to do, whenever it is called.
+/// `ibv_fork_init`: nothing is necessary, whenever it is called.
 pub(crate) extern "C" fn init() -> c_int {
     0
 }

@@ -1,4 +1,4 @@
-//! GIDs: addresses as verbs write them.
+//! GIDs: addresses in verbs form.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ pub(crate) fn gid_of(address: IpAddr) -> ibv_gid {
     ibv_gid { raw: v6.octets() }
 }
 
-/// A GID as an address. A multicast group of IPv4 may be written as an IPv6 group, too, as RoCEv1 does.
+/// A GID as an address. An IPv4 multicast group may also be written as an IPv6 group, as RoCEv1 does.
 pub(crate) fn address_of(gid: &ibv_gid) -> IpAddr {
     let mut raw = gid.raw;
     if raw[..2] == [0xff, 0x0e] && raw[2..10] == [0; 8] && raw[10..12] == [0xff; 2] {

@@ -1,4 +1,4 @@
-//! The name of this process among those of a run: by it scripts say which process a table is for.
+//! The name of this process within a run: scripts use it to select the process of a table.
 
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsStr;
@@ -17,7 +17,7 @@ use crate::environment::files;
 use crate::fork;
 use crate::per_process::PerProcess;
 
-/// This process. The child of a fork has the label of its parent, and a number of its own.
+/// The name of this process. The child of a fork has the label of its parent, and its own number.
 pub(crate) fn name() -> &'static ProcessName {
     static NAME: PerProcess<OnceLock<ProcessName>> = PerProcess::new();
     fork::watch();
@@ -28,10 +28,10 @@ pub(crate) fn name() -> &'static ProcessName {
     })
 }
 
-/// By it a process knows that a fault had it begin anew. The value is its number: the programs that it starts are others.
+/// Marks a process that was restarted by a fault. The value is its process ID, so that it does not apply to the programs that it starts.
 pub(crate) const RESTARTED: &str = "SOFTNIC_RESTARTED";
 
-/// Whether this process has begun anew.
+/// Whether this process was restarted.
 pub(crate) fn is_restarted() -> bool {
     is_named(std::env::var_os(RESTARTED).as_deref())
 }
@@ -40,7 +40,7 @@ fn is_named(value: Option<&OsStr>) -> bool {
     value.is_some_and(|value| value == OsStr::new(&std::process::id().to_string()))
 }
 
-/// The command line as the process was started with it: getopt(3) sorts the list that the program has.
+/// The original command line of the process: getopt(3) reorders the list that the program has.
 pub(crate) fn arguments() -> Vec<Vec<u8>> {
     match std::fs::read("/proc/self/cmdline") {
         Ok(all) if !all.is_empty() => split(&all),
@@ -48,13 +48,13 @@ pub(crate) fn arguments() -> Vec<Vec<u8>> {
     }
 }
 
-/// Words that end with zeros.
+/// Splits a list of zero-terminated words.
 pub(crate) fn split(all: &[u8]) -> Vec<Vec<u8>> {
     let all = all.strip_suffix(b"\0").unwrap_or(all);
     all.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
 }
 
-/// The name of the program without its folder, and its arguments, with a space between; on one line.
+/// The name of the program without its folder, and its arguments, separated by spaces; in one line.
 fn label(arguments: impl Iterator<Item = Vec<u8>>) -> String {
     let words = arguments.enumerate().map(|(place, argument)| {
         let begin = if place == 0 { argument.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1) } else { 0 };
@@ -69,16 +69,16 @@ fn label(arguments: impl Iterator<Item = Vec<u8>>) -> String {
     label
 }
 
-/// The first number that no process of this label has taken in the folder of the run.
+/// The lowest number that no process with this label has taken in the folder of the run.
 fn ordinal(folder: &Path, label: &str) -> u32 {
-    // Always the same for the same label: this hasher has no key.
+    // Equal for equal labels: this hasher has no random key.
     let mut hasher = DefaultHasher::new();
     label.hash(&mut hasher);
     let label = hasher.finish();
     let take = |n: &u32| {
         let path = folder.join(format!("process-{label:016x}-{n}"));
         let taken = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-        // Where nothing can be written every process is the first.
+        // If nothing can be written, every process is the first.
         !taken.is_err_and(|e| e.kind() == ErrorKind::AlreadyExists)
     };
     (1..).find(take).unwrap_or(1)

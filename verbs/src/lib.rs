@@ -1,27 +1,27 @@
 //! `libibverbs.so.1` and `librdmacm.so.1` whose device is a softnic: unmodified RDMA programs run on it.
 //!
-//! One library carries the symbols of both, so that a process has one NIC. It opens the device that the environment names
-//! ([`environment`]), and each verb is a call of the runtime's API on it.
+//! One library carries the symbols of both, so that a process has one NIC. It opens the device named in the environment ([`environment`]),
+//! and each verb is a call of the runtime's API on that device.
 //!
 //! **Layers.** A file imports files of lower layers, and of its own layer in one direction; `xtask/tests/import_cycles.rs` checks that.
 //! From the top:
 //! - `exports`: the symbols, each with its version.
-//! - `boundary/`: between a program's calls and the verbs, where somebody asks for it: faults before a call, an observer behind it.
-//! - `checking/`: that observer, which tells a model of misuse of what the program does.
-//! - `rdmacm/`: librdmacm. Addresses, ports and devices lie below the queues of pending events; these below ids; ids below the calls.
+//! - `boundary/`: between a program's calls and the verbs, if it is in use: faults before a call, an observer after it.
+//! - `checking/`: that observer, which passes the program's calls to a model of misuse.
+//! - `rdmacm/`: librdmacm. Addresses, ports and devices are below the queues of pending events; these are below ids; ids below the calls.
 //! - `calls/`: verbs that concern several kinds of objects, and the tables of functions that inlined verbs call.
-//! - `objects/`: what programs hold pointers to, with reference counts; `objects.rs` has them in their order.
-//! - `seen`, `identity`, `stacks`: what the process does, in a file, its name among those of a run, and where its threads hang.
-//! - `c_result`, `exit`, `per_process`, `fork`, `environment`: the result of a verb as C gets it; the process that the library is in.
-//! - `codes`, `gid`, `limits`, `errno`, `message`, `unwind`: numbers of verbs, what they mean to the runtime, what is said on stderr; libgcc_s.
+//! - `objects/`: the targets of programs' pointers, with reference counts; `objects.rs` lists them in order.
+//! - `seen`, `identity`, `stacks`: a record of the process's actions in a file, its name within a run, and the stacks of hanging threads.
+//! - `c_result`, `exit`, `per_process`, `fork`, `environment`: results of verbs in C form; the process that the library is in.
+//! - `codes`, `gid`, `limits`, `errno`, `message`, `unwind`: codes of verbs and their meaning in the runtime, messages on stderr; libgcc_s.
 //! - `abi/`: the structs of the C headers.
 //!
-//! What a lower layer must call of a higher one is handed in: a table of functions when an object is made, `exit::at` for the end of the
-//! process, `Retire` for objects that a program forgets.
+//! A higher layer passes the functions that a lower layer must call: a table of functions when an object is created, `exit::at` for the end
+//! of the process, `Retire` for objects that a program does not destroy.
 //!
-//! **Pointers.** Functions that C calls take references where the header says pointer: that a pointer is valid, and lives for the call,
-//! is what libibverbs asks of programs too. Objects are handed out as raw pointers from boxes and taken back when they are destroyed.
-//! What a C struct has that both sides write is an atomic.
+//! **Pointers.** Functions that C calls take references where the header has pointers: libibverbs also requires that a pointer is valid,
+//! and lives for the call. Objects are passed out as raw pointers from boxes and converted back when they are destroyed. Fields of a C
+//! struct that both sides write are atomics.
 #![allow(unsafe_code)]
 
 mod abi;

@@ -1,4 +1,4 @@
-//! What the library says on stderr: in a process that is not its own, where stderr may be full or closed.
+//! The library's messages on stderr. The process belongs to the program, and its stderr may be full or closed.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use softnic_runtime::api::LogLevel;
 use crate::environment::said;
 use crate::errno::Errno;
 
-/// Says why a call of the program fails.
+/// Reports why a call of the program fails.
 pub(crate) fn error(text: fmt::Arguments<'_>) {
     say(LogLevel::Error, text);
 }
 
-/// Says why a call of the program is refused, and what would not be; the program gets the errno.
+/// Reports why a call of the program is refused, and what would be accepted; the program gets the errno.
 pub(crate) fn refused<E: fmt::Display + Into<Errno>>(call: &'static str) -> impl Fn(E) -> Errno {
     move |why| {
         error(format_args!("{call}: {why}"));
@@ -20,18 +20,18 @@ pub(crate) fn refused<E: fmt::Display + Into<Errno>>(call: &'static str) -> impl
     }
 }
 
-/// Says what the program would not notice.
+/// Reports a fact that the program would not notice.
 pub(crate) fn warn(text: fmt::Arguments<'_>) {
     say(LogLevel::Warn, text);
 }
 
-/// Says one line, unless `SOFTNIC_LOG` is for less. That it cannot be written is no reason to end the program. Without the lock of the standard library, which a thread of the parent may have held when this
-/// process was forked.
+/// Prints one line, unless `SOFTNIC_LOG` is set to a lower level. A write error does not end the program. The lock of the standard library
+/// is not used, because a thread of the parent may have held it when this process was forked.
 fn say(level: LogLevel, text: fmt::Arguments<'_>) {
     if said() < Some(level) {
         return;
     }
     let line = format!("softnic: {text}\n");
-    // SAFETY: the bytes are those of the line.
+    // SAFETY: the pointer and length are those of the line.
     unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
 }

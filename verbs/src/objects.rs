@@ -1,9 +1,9 @@
-//! Objects: what programs hold pointers to, with their reference counts and the verbs that make, change and destroy them.
+//! Objects: the targets of programs' pointers, with their reference counts and the verbs that create, change and destroy them.
 //!
-//! Each file imports only files that stand before it here. Functions that a program calls by the table of an object take objects of any
-//! kind, so they are in `calls/`; an object gets its table when it is made.
+//! Each file imports only files listed before it here. Functions that a program calls by the table of an object take objects of any kind,
+//! so they are in `calls/`; an object gets its table at creation.
 
-// The order is that of the imports: rustfmt would sort one block.
+// The order is that of the imports: rustfmt would sort a single block.
 pub(crate) mod users;
 
 pub(crate) mod handle;

@@ -1,13 +1,13 @@
-//! State of the process that the child of a fork begins anew.
+//! State of the process that the child of a fork creates again.
 //!
-//! A lock that a thread of the parent held at the fork would stay locked in the child for ever, and what the lock protects may be half changed. So the child
-//! never looks at the parent's state. The parent's memory of the state stays allocated in the child.
+//! A lock that a thread of the parent held at the fork would stay locked in the child forever, and the protected state may be half changed.
+//! So the child never accesses the parent's state. The parent's copy stays allocated in the child.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::fork::Generation;
 
-/// A value of each process: the first use in a process makes the default.
+/// A value for each process: the first use in a process creates the default.
 pub(crate) struct PerProcess<T: 'static>(AtomicPtr<Made<T>>);
 
 struct Made<T> {
@@ -34,7 +34,7 @@ impl<T: Default + Send + Sync> PerProcess<T> {
             found = match self.0.compare_exchange(found, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => new,
                 Err(other) => {
-                    // SAFETY: nobody else has seen it.
+                    // SAFETY: no other thread has seen the box.
                     drop(unsafe { Box::from_raw(new) });
                     other
                 }
@@ -56,15 +56,15 @@ mod tests {
         fork::watch();
         let mut held = STATE.get().lock().unwrap();
         held.push(7);
-        // SAFETY: the child allocates little, and ends without running anything of the test's.
+        // SAFETY: the child allocates little, and ends without running any code of the test.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let anew = STATE.get().try_lock().is_ok_and(|state| state.is_empty());
-            // SAFETY: it ends this process alone.
+            // SAFETY: ends only this process.
             unsafe { libc::_exit(if anew { 0 } else { 1 }) };
         }
         let mut status = -1;
-        // SAFETY: `status` is a place for a number.
+        // SAFETY: `status` is a valid location for a number.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child sees the parent's");
         assert_eq!(*held, [7]);

@@ -1,8 +1,8 @@
-//! `librdmacm.so.1`: connections by address and port, over the connection manager of the runtime. Sockets over RDMA (`rsocket` and its
-//! family) are not here: they fail with ENOSYS, so that programs load that can do without.
+//! `librdmacm.so.1`: connections by address and port, using the connection manager of the runtime. Sockets over RDMA (the `rsocket`
+//! functions) are not supported: they fail with ENOSYS, so that programs that do not need them can be loaded.
 //!
-//! As in librdmacm, much happens when a program takes an event: there an id gets its device and its route, a new connection its id, and
-//! an answer moves the queue pair on. So no thread of the library ever touches what a program has pointers to.
+//! As in librdmacm, many changes are applied when a program takes an event: an id gets its device and its route, a new connection gets its
+//! id, and a reply connects the queue pair. So no thread of the library ever accesses objects that a program has pointers to.
 
 mod addresses;
 pub(crate) mod addrinfo;
@@ -30,7 +30,7 @@ pub(crate) mod srq;
 use crate::abi::c_int;
 use crate::errno::Errno;
 
-/// A function that is not there: returns -1 and sets errno.
+/// An unsupported function: returns -1 and sets errno.
 pub(crate) extern "C" fn fails() -> c_int {
     Errno(libc::ENOSYS).set();
     -1

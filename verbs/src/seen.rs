@@ -1,8 +1,8 @@
-//! `SOFTNIC_SEEN`: what this process does, in a file that lies in memory, so that neither a crash nor SIGKILL loses any of it.
+//! `SOFTNIC_SEEN`: a record of this process's actions, in a memory-mapped file, so that neither a crash nor SIGKILL loses any of it.
 //!
-//! `softnic_explore::record` has the format. A record is written without a lock and without allocating: a thread takes the next place, writes
-//! the words of the record there, the first one last. Only when the file must grow one thread waits for another. The child of a fork has a file
-//! of its own. Nothing here runs where the variable is not set.
+//! `softnic_explore::record` has the format. A record is written without a lock and without allocation: a thread takes the next slot and
+//! writes the words of the record there, the first word last. Threads wait for each other only when the file must grow. The child of a fork
+//! has its own file. Nothing here runs if the variable is not set.
 
 use std::ffi::c_void;
 use std::fs::{File, OpenOptions};
@@ -25,13 +25,13 @@ use crate::identity;
 use crate::message::warn;
 use crate::per_process::PerProcess;
 
-/// By so many records the file grows: half a mebibyte.
+/// Number of records by which the file grows: half a mebibyte.
 const STEP: u64 = 1 << 14;
 
-/// The folder, if this is wanted.
+/// The folder, if records are requested.
 fn wanted() -> Option<&'static PathBuf> {
     static WANTED: OnceLock<Option<PathBuf>> = OnceLock::new();
-    // The program may go elsewhere.
+    // The program may change its working directory.
     WANTED.get_or_init(|| seen().map(|path| std::path::absolute(&path).unwrap_or(path))).as_ref()
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn is_wanted() -> bool {
     wanted().is_some()
 }
 
-/// What a process has of it.
+/// The recorder of a process.
 #[derive(Default)]
 struct OfProcess {
     recorder: OnceLock<Option<Recorder>>,
@@ -49,7 +49,7 @@ struct OfProcess {
 
 static OF_PROCESS: PerProcess<OfProcess> = PerProcess::new();
 
-/// Something happened.
+/// Records an action.
 fn record(seen: Seen) {
     let Some(folder) = wanted() else { return };
     let begin = || {
@@ -62,9 +62,9 @@ fn record(seen: Seen) {
     }
 }
 
-/// The program calls a verb, about this queue pair by its place in the order of making.
+/// The program calls a verb, for this queue pair by its place in the order of creation.
 pub(crate) fn call(verb: Verb, qp: u32, wr_ids: &[u64]) {
-    // How many polls find nothing is another in every run.
+    // The number of empty polls differs in every run.
     if verb == Verb::PollCq && OF_PROCESS.get().has_polled.swap(true, Ordering::Relaxed) {
         return;
     }
@@ -72,12 +72,12 @@ pub(crate) fn call(verb: Verb, qp: u32, wr_ids: &[u64]) {
     record(Seen::Call { verb, qp, wr_id: wr_ids.first().copied().unwrap_or(0), work_requests });
 }
 
-/// Anything but a call and a packet.
+/// Records anything but a call or a packet.
 pub(crate) fn other(seen: Seen) {
     record(seen);
 }
 
-/// A rule of the script decided over something.
+/// A rule of the script was applied.
 pub(crate) fn applied(applied: Applied) {
     record(Seen::Applied(applied));
 }
@@ -94,25 +94,25 @@ pub(crate) fn packet(device: usize, name: PacketName, len: usize) {
     });
 }
 
-/// A file, mapped to the end that it may come to have.
+/// A file that is mapped up to its maximum length.
 struct Recorder {
     base: NonNull<c_void>,
     path: PathBuf,
-    /// When its first record was written.
+    /// The time of its first record.
     started: Instant,
-    /// Records for which the file has room.
+    /// Number of records for which the file has room.
     room: AtomicU64,
-    /// Whether it cannot grow; held by whoever lets it.
+    /// Whether the file cannot grow; locked by the thread that extends it.
     growing: Mutex<bool>,
 }
 
-// SAFETY: the memory is a mapping that is never taken down, and written by atomics alone.
+// SAFETY: the memory is a mapping that is never removed, and is written only by atomics.
 unsafe impl Send for Recorder {}
-// SAFETY: the same.
+// SAFETY: as for `Send` above.
 unsafe impl Sync for Recorder {}
 
 impl Recorder {
-    /// A new file in a folder.
+    /// Creates a file in a folder.
     fn begin(folder: &Path) -> io::Result<Recorder> {
         let name = identity::name();
         let pid = std::process::id();
@@ -120,7 +120,7 @@ impl Recorder {
         file.write_all_at(&header(&Process { pid, label: name.label.clone(), ordinal: name.ordinal }), 0)?;
         let (protection, len) = (libc::PROT_READ | libc::PROT_WRITE, HEADER + MOST * RECORD);
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping, wherever there is room.
+        // SAFETY: a new mapping, at any free address.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, file.as_raw_fd(), 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -132,7 +132,8 @@ impl Recorder {
     /// A word of the file.
     fn word(&self, at: usize) -> &AtomicU64 {
         debug_assert!(at.is_multiple_of(8) && at < HEADER + MOST * RECORD);
-        // SAFETY: it lies in the mapping, which begins at a page; whoever asks for one of a record has looked that the file is so long.
+        // SAFETY: the word is inside the mapping, which starts at a page boundary; a caller that accesses a record has checked that the
+        // file is long enough.
         unsafe { self.base.cast::<u8>().add(at).cast::<AtomicU64>().as_ref() }
     }
 
@@ -150,7 +151,8 @@ impl Recorder {
         self.word(begin).store(first, Ordering::Release);
     }
 
-    /// Lets the file grow until it has this place. The disk must have the room now: what has none when memory is written ends the process.
+    /// Extends the file until it contains this slot. Disk space is allocated now, because a write to unallocated memory on a full disk ends
+    /// the process.
     #[cold]
     fn grow(&self, place: u64) -> bool {
         let mut has_failed = self.growing.lock().unwrap_or_else(|p| p.into_inner());
@@ -173,7 +175,7 @@ impl Recorder {
     }
 }
 
-/// The file of a process: another one where a program that it was before has left one.
+/// The file of a process; another name if an earlier program of the same process has left one.
 fn create(folder: &Path, pid: u32) -> io::Result<(File, PathBuf)> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o600);
@@ -187,7 +189,7 @@ fn create(folder: &Path, pid: u32) -> io::Result<(File, PathBuf)> {
     Err(ErrorKind::AlreadyExists.into())
 }
 
-/// Room for another step. The file is opened for each: a program may close descriptors that it does not know.
+/// Extends the file by one step. The file is opened every time, because a program may close descriptors that it does not know.
 fn grow(path: &Path, room: u64) -> io::Result<()> {
     let file = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
     let (at, len) = (HEADER as u64 + room * RECORD as u64, STEP * RECORD as u64);
@@ -214,7 +216,7 @@ mod tests {
     fn threads_write_side_by_side_and_no_record_is_lost_or_torn() {
         let folder = scratch("threads");
         let recorder = Recorder::begin(&folder).unwrap();
-        let each = STEP as u32; // so that the file grows
+        let each = STEP as u32; // so that the file is extended
         std::thread::scope(|scope| {
             for qp in 1..=4 {
                 let recorder = &recorder;

@@ -1,10 +1,10 @@
-//! `SOFTNIC_STACKS`: where the threads of a process are that hangs. Each that gets a signal writes its stack, as a line of JSON, to
-//! `PID.stacks` in a folder.
+//! `SOFTNIC_STACKS`: the stacks of a hanging process. Each thread that gets a signal writes its stack, as a line of JSON, to `PID.stacks`
+//! in a folder.
 //!
-//! The signal is SIGRTMAX-3, unless the program has a handler for it. Threads of softnic's own take no signals, so they are left out, and so
-//! is a thread of the program that blocks it. The handler allocates nothing: it has memory that is there already, and writes by one write(2).
-//! Finding frames and the modules that they are in may take a lock of the loader, which a thread can take twice; a thread that hangs while it
-//! loads a library keeps others from telling where they are. Nothing here runs where the variable is not set.
+//! The signal is SIGRTMAX-3, unless the program has a handler for it. softnic's own threads block all signals, so they are not included,
+//! and neither is a thread of the program that blocks this signal. The handler allocates nothing: it uses static memory, and writes by one
+//! write(2). Finding frames and their modules may take a lock of the loader, which a thread can take twice; a thread that hangs while it
+//! loads a library prevents others from writing their stacks. Nothing here runs if the variable is not set.
 
 mod line;
 
@@ -19,19 +19,19 @@ use crate::environment::stacks;
 use crate::unwind::{_Unwind_Backtrace, _Unwind_GetIPInfo, GO_ON, STOP};
 use line::Line;
 
-/// Frames of a stack.
+/// Maximum number of frames of a stack.
 const DEPTH: usize = 64;
-/// Bytes of a line.
+/// Maximum length of a line in bytes.
 const LINE: usize = 16 << 10;
-/// The longest name of a file.
+/// Maximum length of a file name.
 const PATH: usize = 4096;
-/// Threads that write at the same time.
+/// Maximum number of threads that write at the same time.
 const SLOTS: usize = 16;
 
-/// Where files go; set when the handler is.
+/// The folder for the files; set together with the handler.
 static FOLDER: OnceLock<CString> = OnceLock::new();
 
-/// What a handler works with.
+/// The memory of a handler.
 struct Slot {
     is_taken: AtomicBool,
     memory: UnsafeCell<Memory>,
@@ -43,7 +43,7 @@ struct Memory {
     frames: Frames,
 }
 
-// SAFETY: whoever has taken a slot has its memory alone.
+// SAFETY: the thread that has taken a slot uses its memory alone.
 unsafe impl Sync for Slot {}
 
 static MEMORY: [Slot; SLOTS] = [const {
@@ -54,31 +54,31 @@ static MEMORY: [Slot; SLOTS] = [const {
     }
 }; SLOTS];
 
-/// The addresses of a stack, from the instruction on that was interrupted.
+/// The addresses of a stack, starting with the interrupted instruction.
 struct Frames {
     from: usize,
     addresses: [usize; DEPTH],
     len: usize,
 }
 
-/// The signal.
+/// The number of the signal.
 fn signal() -> c_int {
     libc::SIGRTMAX() - 3
 }
 
-/// From now on the signal is taken, where this is wanted and nobody else takes it.
+/// Installs the handler, if this is requested and the signal has no handler yet.
 pub(crate) fn watch() {
     let Some(folder) = stacks() else { return };
     let folder = std::path::absolute(&folder).unwrap_or(folder);
     let Ok(folder) = CString::new(folder.into_os_string().into_vec()) else { return };
     // SAFETY: zeros are no handler and no signals.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: `before` is a place for what there is.
+    // SAFETY: `before` has room for the current action.
     let is_known = unsafe { libc::sigaction(signal(), std::ptr::null(), &raw mut before) } == 0;
     if !is_known || before.sa_sigaction != libc::SIG_DFL || FOLDER.set(folder).is_err() {
         return;
     }
-    // What the unwinder does for the first time it does not do in a handler.
+    // The unwinder's one-time initialisation is done here, so that it does not happen in a handler.
     let mut frames = Frames { from: 0, addresses: [0; DEPTH], len: 0 };
     // SAFETY: the callback has the type that the unwinder calls, and does not unwind.
     unsafe { _Unwind_Backtrace(each, (&raw mut frames).cast()) };
@@ -86,7 +86,7 @@ pub(crate) fn watch() {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handle as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
-    // SAFETY: the handler has the type of one with SA_SIGINFO, and the library is never unloaded.
+    // SAFETY: the handler has the type required with SA_SIGINFO, and the library is never unloaded.
     unsafe {
         libc::sigfillset(&raw mut action.sa_mask);
         libc::sigaction(signal(), &raw const action, std::ptr::null_mut());
@@ -94,20 +94,20 @@ pub(crate) fn watch() {
 }
 
 extern "C" fn handle(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: of this thread.
+    // SAFETY: errno of this thread.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: the same.
+    // SAFETY: as above.
     let before = unsafe { *errno };
     if let (Some(folder), Some(slot)) = (FOLDER.get(), take_slot()) {
-        // SAFETY: it is ours until `is_taken` says otherwise.
+        // SAFETY: the slot belongs to this thread until `is_taken` is cleared.
         tell(folder, unsafe { &mut *slot.memory.get() }, interrupted_at(context));
         slot.is_taken.store(false, Ordering::Release);
     }
-    // SAFETY: the same.
+    // SAFETY: as above.
     unsafe { *errno = before };
 }
 
-/// Memory that no other thread has. When all is taken for long somebody hangs in here; nobody waits for that.
+/// Takes memory that no other thread uses. If all slots are taken for long, a thread hangs in here; the search then gives up.
 fn take_slot() -> Option<&'static Slot> {
     const TRIES: u32 = 2000;
     let pause = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
@@ -115,15 +115,15 @@ fn take_slot() -> Option<&'static Slot> {
         if let Some(slot) = MEMORY.iter().find(|slot| !slot.is_taken.swap(true, Ordering::Acquire)) {
             return Some(slot);
         }
-        // SAFETY: a call of the system.
+        // SAFETY: a system call.
         unsafe { libc::nanosleep(&raw const pause, std::ptr::null_mut()) };
     }
     None
 }
 
-/// The instruction that the thread was at; 0 where this is not known of the machine.
+/// The interrupted instruction of the thread; 0 if unknown on this architecture.
 fn interrupted_at(context: *mut c_void) -> usize {
-    // SAFETY: the kernel passes one to handlers with SA_SIGINFO.
+    // SAFETY: the kernel passes a context to handlers with SA_SIGINFO.
     let Some(context) = (unsafe { context.cast::<libc::ucontext_t>().as_ref() }) else { return 0 };
     #[cfg(target_arch = "x86_64")]
     return context.uc_mcontext.gregs[libc::REG_RIP as usize] as usize;
@@ -137,19 +137,19 @@ fn interrupted_at(context: *mut c_void) -> usize {
 }
 
 extern "C" fn each(context: *mut c_void, frames: *mut c_void) -> c_int {
-    // SAFETY: whoever unwinds passes its own, which nobody else uses meanwhile.
+    // SAFETY: the unwinding code passes its own value, which no other code uses meanwhile.
     let frames = unsafe { &mut *frames.cast::<Frames>() };
     let mut is_itself = 0;
-    // SAFETY: the unwinder passes its context, and there is a place for a number.
+    // SAFETY: the unwinder passes its context, and there is room for a number.
     let address = unsafe { _Unwind_GetIPInfo(context, &raw mut is_itself) };
-    // Frames of the handler come first.
+    // The frames of the handler come first, and are skipped.
     if frames.len == 0 && frames.from != 0 && address != frames.from {
         return GO_ON;
     }
     if frames.len == DEPTH || address == 0 {
         return STOP;
     }
-    // A call lies before the address to which it returns.
+    // A call instruction is before its return address.
     frames.addresses[frames.len] = if is_itself != 0 { address } else { address - 1 };
     frames.len += 1;
     GO_ON
@@ -162,10 +162,10 @@ fn tell(folder: &CStr, memory: &mut Memory, at: usize) {
     // SAFETY: as in `watch`.
     unsafe { _Unwind_Backtrace(each, (&raw mut *frames).cast()) };
     if frames.len == 0 {
-        // What cannot be unwound is at least somewhere.
+        // If the stack cannot be unwound, the interrupted instruction is at least known.
         (frames.addresses[0], frames.len) = (at, 1);
     }
-    // SAFETY: calls of the system about this process and this thread.
+    // SAFETY: system calls about this process and this thread.
     let (pid, tid) = unsafe { (libc::getpid(), libc::syscall(libc::SYS_gettid)) };
     let mut name = [0u8; 17];
     // SAFETY: there is room for a name, which has at most sixteen bytes.
@@ -175,7 +175,7 @@ fn tell(folder: &CStr, memory: &mut Memory, at: usize) {
     if end.bytes(folder.to_bytes()).and_then(|()| write!(end, "/{pid}.stacks\0")).is_err() {
         return;
     }
-    // The end must fit whatever comes before it.
+    // Room for the end is reserved, whatever comes before it.
     let room_of_end = b"]}\n";
     let len = room.len() - room_of_end.len();
     let mut line = Line::new(&mut room[..len]);
@@ -198,10 +198,10 @@ fn head(line: &mut Line<'_>, pid: c_int, tid: i64, name: &CStr) -> fmt::Result {
     line.bytes(b",\"stack\":[")
 }
 
-/// Adds a line to the file with this name.
+/// Appends a line to the file with this name.
 fn write_line(path: &[u8], line: &[u8]) {
     let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    // SAFETY: the name ends with zero, and the bytes are those of the line.
+    // SAFETY: the name is terminated by a zero byte, and the pointer and length are those of the line.
     unsafe {
         let file = libc::open(path.as_ptr().cast(), flags, 0o600);
         if file >= 0 {
@@ -211,21 +211,21 @@ fn write_line(path: &[u8], line: &[u8]) {
     }
 }
 
-/// A frame as `softnic check` has it: its address, its module with the address in its file, and the function where the module exports it.
+/// A frame in the form of `softnic check`: its address, its module with the address in the file, and the function if the module exports it.
 fn frame(line: &mut Line<'_>, place: usize, address: usize) -> fmt::Result {
     let comma = if place > 0 { "," } else { "" };
     write!(line, "{comma}{{\"address\":\"{address:#x}\"")?;
     let mut search = Search { address, line, result: Ok(()) };
-    // SAFETY: the callback has the type that the loader calls, and `search` is there as long.
+    // SAFETY: the callback has the type that the loader calls, and `search` lives long enough.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
     search.result?;
     // SAFETY: zeros are NULL pointers.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked for, and `info` is a place for the answer.
+    // SAFETY: any address may be looked up, and `info` has room for the result.
     let found = unsafe { libc::dladdr(std::ptr::without_provenance(address), &raw mut info) };
     if found != 0 && !info.dli_sname.is_null() {
         line.bytes(b",\"function\":")?;
-        // SAFETY: the loader found a name, which stays as long as the module.
+        // SAFETY: the loader found a name, which lives as long as the module.
         line.c_text(unsafe { CStr::from_ptr(info.dli_sname) })?;
     }
     line.bytes(b"}")
@@ -238,9 +238,9 @@ struct Search<'a, 'b> {
 }
 
 extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
-    // SAFETY: the loader passes its own, and what `frame` gave it.
+    // SAFETY: the loader passes its own data, and the pointer given by `frame`.
     let (info, search) = unsafe { (&*info, &mut *search.cast::<Search<'_, '_>>()) };
-    // SAFETY: the loader has so many headers there.
+    // SAFETY: the loader has this number of headers there.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     let base = info.dlpi_addr;
     let is_in = |header: &&libc::Elf64_Phdr| {
@@ -254,17 +254,17 @@ extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_v
     1
 }
 
-/// The program itself has no name there.
+/// Writes the name of a module. The program itself has no name in the loader.
 fn module(line: &mut Line<'_>, name: *const libc::c_char, offset: u64) -> fmt::Result {
     line.bytes(b",\"module\":")?;
     let name = match name.is_null() {
         true => c"",
-        // SAFETY: a string that stays as long as the module.
+        // SAFETY: a string that lives as long as the module.
         false => unsafe { CStr::from_ptr(name) },
     };
     if name.is_empty() {
         let mut own = [0u8; 1024];
-        // SAFETY: there is room for so many bytes.
+        // SAFETY: there is room for this number of bytes.
         let len = unsafe { libc::readlink(c"/proc/self/exe".as_ptr(), own.as_mut_ptr().cast(), own.len()) };
         line.text(&own[..usize::try_from(len).unwrap_or(0)])?;
     } else {

@@ -1,10 +1,10 @@
-//! The unwinder of libgcc_s, by which Rust's own backtraces are taken, too.
+//! The unwinder of libgcc_s, which Rust's own backtraces use, too.
 
 use std::ffi::{c_int, c_void};
 
-/// Go on to the next frame.
+/// Continue with the next frame.
 pub(crate) const GO_ON: c_int = 0;
-/// No more frames are wanted.
+/// No more frames are requested.
 pub(crate) const STOP: c_int = 4;
 
 unsafe extern "C" {
@@ -13,8 +13,9 @@ unsafe extern "C" {
         argument: *mut c_void,
     ) -> c_int;
     pub(crate) fn _Unwind_GetIP(context: *mut c_void) -> usize;
-    /// Where the stack of the caller of a frame ends.
+    /// The end of the stack of a frame's caller.
     pub(crate) fn _Unwind_GetCFA(context: *mut c_void) -> usize;
-    /// And whether it is the instruction itself, as in a frame that a signal interrupted, and not the one to return to.
+    /// As `_Unwind_GetIP`; `is_itself` tells whether the address is the instruction itself, as in a frame that a signal interrupted, rather
+    /// than a return address.
     pub(crate) fn _Unwind_GetIPInfo(context: *mut c_void, is_itself: *mut c_int) -> usize;
 }

@@ -1,4 +1,4 @@
-//! LAP: a peer wants an alternate path loaded. There is none here, and the APR says so.
+//! LAP: a peer requests an alternate path. This is not supported, as the APR reports.
 
 use softnic_wire::mad::Attribute;
 use softnic_wire::mad::cm::{DATA_LEN, Message};
@@ -8,11 +8,11 @@ use crate::{Cm, CmId, Route, State};
 /// Statuses of an APR (IBA 12.6.20.3).
 const INVALID_COMM_ID: u8 = 1;
 const NOT_SUPPORTED: u8 = 2;
-/// Where the status of an APR is, behind both ids and the length of its information.
+/// The offset of the status in an APR, after both ids and the length of its information.
 const STATUS: usize = 9;
 
 impl Cm {
-    /// Answers a LAP (IBA 12.8.1): without an answer a peer asks again and again.
+    /// Answers a LAP (IBA 12.8.1); without an answer a peer repeats it.
     pub(super) fn handle_lap(&mut self, route: &Route, tid: u64, lap: &[u8; DATA_LEN]) {
         self.counters.unsupported += 1;
         let [[a, b, c, d], ours] = [0, 4].map(|at| [lap[at], lap[at + 1], lap[at + 2], lap[at + 3]]);

@@ -1,4 +1,4 @@
-//! MRA and REJ: a peer asks for patience, and a peer says no.
+//! MRA and REJ: a peer requests more time, or refuses.
 
 use softnic_wire::Instant;
 use softnic_wire::mad::cm::{Mra, Rej, RejReason, Responded};
@@ -19,7 +19,7 @@ impl Cm {
             return;
         }
         conn.request_due = false;
-        // The peer is there, and has our message.
+        // The peer is present, and has the local message.
         conn.patience_ends = conn.patience_ends.map(|_| now + longest_wait);
         let wait = conn.interval + mra.service_timeout.duration();
         let wait = self.bounded(wait);
@@ -32,7 +32,7 @@ impl Cm {
             return;
         };
         let Some(conn) = self.known(route, id) else { return };
-        // Before its answer came an asking side does not know the other's id, and the other may not have said it.
+        // The requesting side does not know the other's id before the answer, and the refusal may not contain it.
         let same = conn.remote_id == rej.local_comm_id;
         let of = rej.message;
         let none = of != Responded::REQ && of != Responded::REP;
@@ -49,7 +49,8 @@ impl Cm {
         }
     }
 
-    /// Which connection a REJ means. One that gave up may not know our id: then its GUID and its own id tell (IBA 12.6.7).
+    /// The connection that a REJ refers to. A peer that gave up may not know the local id: then its GUID and its own id identify the
+    /// connection (IBA 12.6.7).
     fn rejected(&self, route: &Route, rej: &Rej) -> Option<CmId> {
         let named = CmId(rej.remote_comm_id);
         if self.conns.contains_key(&named) {
@@ -70,7 +71,7 @@ impl Cm {
         } else if conn.active {
             self.remove(id);
         } else {
-            // Its request may come once more, and would be taken for a new one.
+            // The peer's request may arrive once more, and would be taken for a new one.
             self.linger(now, id);
         }
     }

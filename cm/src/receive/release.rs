@@ -1,4 +1,4 @@
-//! DREQ and DREP: a peer ends a connection, and a peer agrees to its end.
+//! DREQ and DREP: a peer ends a connection, or confirms its end.
 
 use softnic_wire::Instant;
 use softnic_wire::mad::cm::{Drep, Dreq, Message};
@@ -9,7 +9,7 @@ impl Cm {
     pub(super) fn handle_dreq(&mut self, now: Instant, route: &Route, tid: u64, dreq: &Dreq) {
         let id = CmId(dreq.remote_comm_id);
         if !self.conns.contains_key(&id) {
-            // What we know nothing of is as ended as it can be: so its peer need not ask again.
+            // An unknown connection has ended, so the DREQ is confirmed and the peer need not repeat it.
             self.counters.unexpected += 1;
             return self.agree_to_nothing(route, tid, dreq);
         }
@@ -20,14 +20,14 @@ impl Cm {
             return;
         }
         match conn.state {
-            // In the first case the RTU is lost, or late.
+            // In the state RepSent the RTU is lost, or late.
             State::RepSent | State::Established => {
                 (conn.tid, conn.confirmed) = (tid, true);
                 self.request_is_answered(id);
                 self.set_state(id, State::DreqReceived);
                 self.event(Event::Disconnected { id, how: Disconnect::Peer });
             }
-            // Both at the same time.
+            // Both sides end the connection at the same time.
             State::DreqSent => {
                 conn.tid = tid;
                 self.event(Event::Disconnected { id, how: Disconnect::Agreed });

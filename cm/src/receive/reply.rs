@@ -1,4 +1,4 @@
-//! REP and RTU: a peer accepts, and a peer confirms.
+//! REP and RTU: a peer accepts, or confirms.
 
 use softnic_wire::mad::cm::{Message, RejReason, Rep, Responded, Rtu};
 use softnic_wire::{Instant, Qpn};
@@ -11,7 +11,7 @@ impl Cm {
     pub(super) fn handle_rep(&mut self, now: Instant, route: &Route, tid: u64, rep: &Rep) {
         let id = CmId(rep.remote_comm_id);
         if !self.conns.contains_key(&id) {
-            // Who accepts what nobody asks for (any more) shall not wait for the RTU.
+            // A peer that accepts an unknown request must not wait for the RTU.
             self.counters.unexpected += 1;
             return self.refuse_rep(route, tid, rep, RejReason::INVALID_COMM_ID);
         }
@@ -24,7 +24,7 @@ impl Cm {
         let refused = conn.refused();
         match conn.state {
             State::ReqSent => self.accept_rep(now, id, route, tid, rep),
-            // An MRA, if that was said; or the RTU that got lost.
+            // Repeats an MRA, if one was sent; or the RTU that was lost.
             State::RepReceived | State::Established | State::DreqSent if same => {
                 self.counters.duplicates += 1;
                 self.answer_again(id);
@@ -73,7 +73,7 @@ impl Cm {
     pub(super) fn handle_rtu(&mut self, route: &Route, tid: u64, rtu: &Rtu) {
         let id = CmId(rtu.remote_comm_id);
         if !self.conns.contains_key(&id) {
-            // Who believes in a connection that we know nothing of shall know.
+            // The peer is notified that the connection is unknown here.
             self.counters.unexpected += 1;
             let (ours, theirs) = (rtu.remote_comm_id, rtu.local_comm_id);
             let refusal = rej(ours, theirs, Responded::LAP_OR_NONE, RejReason::INVALID_COMM_ID);
@@ -86,7 +86,7 @@ impl Cm {
         }
         match conn.state {
             State::RepSent => self.established(id, Some(Box::new(rtu.private_data))),
-            // Given up or taken back, and it was not heard.
+            // The connection was given up or withdrawn, and the peer did not get the refusal.
             State::Timewait if conn.refused() => self.answer_again(id),
             State::ReqReceived => self.counters.unexpected += 1,
             _ => self.counters.duplicates += 1,

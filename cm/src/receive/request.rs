@@ -1,4 +1,4 @@
-//! REQ: a peer asks for a connection.
+//! REQ: a peer requests a connection.
 
 use softnic_wire::Qpn;
 use softnic_wire::mad::cm::{Message, RejReason, Req, Responded, TransportService};
@@ -32,7 +32,7 @@ impl Cm {
         };
         let entry = &self.listeners[&listener];
         if self.events_are_many() || entry.is_full_for(route.remote) {
-            self.counters.dropped += 1; // it will come again
+            self.counters.dropped += 1; // the peer sends it again
             return;
         }
         let round_trip = req.primary.local_ack_timeout.duration();
@@ -54,18 +54,18 @@ impl Cm {
         self.event(Event::ConnectRequest { id, listener, route: *route, request: Box::new(*req) });
     }
 
-    /// The asking side lacks our answer, or the network doubled its request.
+    /// The requesting side lacks the answer, or the network duplicated its request.
     fn handle_req_again(&mut self, id: CmId, route: &Route, tid: u64, req: &Req) {
         self.counters.duplicates += 1;
         let Some(conn) = self.conns.get_mut(&id) else { return };
         match conn.state {
-            // An MRA, or a REJ, if that was said.
+            // Repeats an MRA or a REJ, if one was sent.
             State::ReqReceived | State::Lingering => self.answer_again(id),
             State::RepSent => {
                 conn.repeat_due = true;
                 self.queue(id);
             }
-            // Taken back or given up.
+            // The connection was withdrawn or given up.
             State::Timewait if conn.refused() => self.answer_again(id),
             State::Timewait => self.refuse(route, tid, req, RejReason::STALE_CONNECTION),
             _ => {}
@@ -78,7 +78,7 @@ impl Cm {
     }
 }
 
-/// Why no program is asked about such a request.
+/// Why such a request is refused without involving the program.
 fn unacceptable(route: &Route, req: &Req) -> Option<RejReason> {
     if !matches!(req.transport_service, TransportService::RC | TransportService::UC) {
         return Some(RejReason::INVALID_TRANSPORT_TYPE);
@@ -86,7 +86,7 @@ fn unacceptable(route: &Route, req: &Req) -> Option<RejReason> {
     if req.path_mtu.bytes().is_none() {
         return Some(RejReason::INVALID_MTU);
     }
-    // The connection is made with who asks, not with whom the request names: nobody can have us send to a third one.
+    // The connection is made with the sender of the request, not with an address named in it: no peer can direct packets to a third party.
     if (req.primary.local_gid, req.primary.remote_gid) != (gid(route.remote), gid(route.local)) {
         return Some(RejReason::INVALID_GID);
     }

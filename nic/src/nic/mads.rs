@@ -1,5 +1,5 @@
-//! MADs of software on the NIC: sent from QP1 without an owner of it, and received where software asked for them, else
-//! refused.
+//! MADs of software on the NIC. They are sent from QP1 whether or not a program has QP1. Received ones are kept if software asked for them,
+//! and refused otherwise.
 
 use std::net::IpAddr;
 
@@ -13,12 +13,12 @@ use super::Nic;
 use super::negotiation::mad_of;
 use crate::waiting_mads::{PostedMad, ReceivedMad};
 
-/// MADs that wait, at most, in either direction.
+/// Maximum number of waiting MADs, in each direction.
 const WAITING: usize = 256;
 
 impl Nic {
-    /// Queues a MAD that leaves by a port before other traffic, from our QP1 to the QP1 at the end of the path. Of more
-    /// than 256 that wait there the oldest is lost, as any datagram may be.
+    /// Queues a MAD that leaves by a port before other traffic, from the local QP1 to the QP1 at the end of the path. If more than 256
+    /// wait, the oldest is lost, as any datagram may be.
     pub fn post_mad(&mut self, port: usize, path: &Path, mad: &[u8; MAD_LEN]) {
         let port = self.port_to(port, path.addresses.dst());
         let Some(turns) = self.turns.get_mut(port) else { return };
@@ -28,8 +28,8 @@ impl Nic {
         turns.mads.push_back(PostedMad { template: Template::new(path, Qpn::GSI, bth::DEFAULT_PKEY), mad: *mad });
     }
 
-    /// From now on MADs about failover wait for [`Nic::poll_mad`], 256 of them at most; or not, and those that wait are
-    /// forgotten. While nobody takes them, requests are refused, so that a peer learns that there is no failover here.
+    /// Whether MADs about failover are kept for [`Nic::poll_mad`], at most 256 of them. When turned off, waiting MADs are dropped. While
+    /// software does not take them, requests are refused, so that a peer learns that this NIC has no failover.
     pub fn take_mads(&mut self, on: bool) {
         self.takes_mads = on;
         if !on {
@@ -37,13 +37,13 @@ impl Nic {
         }
     }
 
-    /// The same for MADs of the connection manager: of a NIC whose QP1 no program has, but software does.
+    /// As `take_mads`, for MADs of the connection manager too: for a NIC whose QP1 is used by software rather than by a program.
     pub fn take_cm_mads(&mut self) {
         self.take_mads(true);
         self.takes_cm_mads = true;
     }
 
-    /// The oldest MAD that waits for software.
+    /// Removes the oldest MAD that waits for software.
     pub fn poll_mad(&mut self) -> Option<ReceivedMad> {
         self.mads.pop_front()
     }
@@ -61,7 +61,7 @@ impl Nic {
         false
     }
 
-    /// Takes a frame to QP1 if it is the connection manager's.
+    /// Takes a frame to QP1 if it belongs to the connection manager.
     #[cold]
     pub(super) fn receive_cm_mad(
         &mut self,
@@ -92,14 +92,14 @@ impl Nic {
         unicast && (port == Nic::LOOPBACK || !self.is_ours_alone(src))
     }
 
-    /// It waits for software, unless too many do.
+    /// Keeps a MAD for software, unless too many wait.
     fn keep_mad(&mut self, received: &ReceivedMad) {
         if self.takes_mads && self.mads.len() < WAITING {
             self.mads.push_back(*received);
         }
     }
 
-    /// A MAD about failover came; its ICRC is right.
+    /// Handles a MAD about failover, whose ICRC is right.
     pub(super) fn receive_mad(&mut self, received: &ReceivedMad) {
         let ReceivedMad { port, src, src_mac, ref mad, .. } = *received;
         if !self.is_strangers(port, src, src_mac) {
@@ -119,25 +119,25 @@ impl Nic {
         }
     }
 
-    /// Says no, to where a request came from: the request goes back, with a status (IBA 13.4.7).
+    /// Refuses a request: returns the request to its sender, with a status (IBA 13.4.7).
     fn refuse_mad(&mut self, request: &ReceivedMad, header: &mad::Repr) {
         let ReceivedMad { port, src, dst, src_mac, mut mad } = *request;
-        // By loopback it came to an address of one of the ports.
+        // A request by loopback was sent to an address of one of the ports.
         let number = if port == Nic::LOOPBACK { self.port_with(dst) } else { Some(port) };
         let path = number.and_then(|number| Some((number, self.path_from(number, src, src_mac, Qpn::GSI.value())?)));
-        // The answer comes from the address that was asked.
+        // The answer is sent from the address that the request was sent to.
         let (Some((number, path)), Some(addresses)) = (path, Addresses::new(dst, src)) else { return };
         header.refusal(Status::UNSUPPORTED_METHOD_ATTRIB).emit(&mut mad);
         self.post_mad(number, &Path { addresses, ..path }, &mad);
     }
 }
 
-/// Whether a whole MAD of softnic's class is about failover.
+/// Whether a complete MAD of softnic's class is about failover.
 pub(super) fn is_failover(mad: &[u8]) -> bool {
     matches!(mad::Packet::new_unchecked(mad).attribute_id(), FAILOVER_HELLO | FAILOVER_REGION | FAILOVER_PROOF)
 }
 
-/// The queue pair that a MAD about failover is for, unless it is none or refuses.
+/// The queue pair that a MAD about failover is for; none if the MAD names none, or refuses.
 pub(super) fn receiver_of(mad: &[u8]) -> Option<Qpn> {
     let packet = vendor::Packet::new_checked(mad).ok()?;
     let method = mad::Packet::new_unchecked(mad).method();

@@ -1,4 +1,5 @@
-//! MADs by which queue pairs agree on extensions: from QP1 to the queue pair that they are about; and SDR, which is offered by software.
+//! MADs by which queue pairs negotiate extensions, sent from QP1 to the queue pair that they are about; and SDR, which is offered by
+//! software.
 
 use std::net::IpAddr;
 
@@ -13,24 +14,24 @@ use super::{Nic, ObjectError, mads};
 use crate::waiting_mads::ReceivedMad;
 
 impl Nic {
-    /// A connected queue pair offers its peer SDR from the time on that it is ready to receive: this scheme on top of it, and `info`, which
-    /// the peer must know of our end. The queue pair itself sends and receives as ever and waits for nothing. The offer holds for all its
-    /// lives; another one takes its place.
+    /// Lets a connected queue pair offer SDR to its peer as soon as it is ready to receive: this scheme on top of it, and `info`, which
+    /// describes the local end to the peer. The queue pair itself sends and receives as usual and waits for nothing. The offer stays valid
+    /// when the queue pair is reset; a later offer replaces it.
     ///
     /// # Errors
-    /// When it has no connection, is connected already, or `info` is none or longer than a MAD has room for.
+    /// When the queue pair is not a connection, or is connected already, or when `info` is empty or longer than a MAD has room for.
     pub fn offer_sdr(&mut self, qpn: Qpn, settings: SdrSettings, info: &[u8]) -> Result<(), ObjectError> {
         let transaction_id = self.draw_transaction_id(qpn);
         let (_, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
         Ok(slot.endpoint.offer_sdr(settings, info, transaction_id)?)
     }
 
-    /// How the offer of SDR on a queue pair stands; `None` where there was none.
+    /// The state of the SDR offer on a queue pair; `None` if there was none.
     pub fn sdr_agreed(&self, qpn: Qpn) -> Option<SdrOutcome<'_>> {
         self.slot_of(qpn)?.endpoint.sdr()
     }
 
-    /// Takes a frame to QP1 if it is about extensions, or about failover; else it is for whoever has QP1 (`false`).
+    /// Takes a frame to QP1 if it is about extensions or failover. Returns `false` otherwise; then the frame is for the owner of QP1.
     pub(super) fn receive_negotiation(
         &mut self,
         now: Instant,
@@ -83,8 +84,8 @@ impl Nic {
         true
     }
 
-    /// Tells the program, once, that a queue pair offered an extension and speaks the standard. One that must authenticate its peer and
-    /// cannot does not: it ends.
+    /// Reports to the program, once, that a queue pair offered an extension and fell back to the standard. A queue pair that must
+    /// authenticate its peer, and cannot, does not fall back: it fails.
     pub(super) fn tell_of_fallback(&mut self, index: u32) {
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
         if let (Some(peer), false) = (slot.peer, slot.told_fallback)
@@ -103,8 +104,8 @@ impl Nic {
     }
 }
 
-/// The queue pair of the receiver's that a frame is about, if it is one to QP1 by which extensions or failover are
-/// negotiated. Nothing else of the frame is looked at: this is for whoever has several NICs behind one address.
+/// The receiver's queue pair that a frame is about, if the frame is a MAD to QP1 that negotiates extensions or failover. Nothing else of
+/// the frame is checked: this is for code that serves several NICs with one address.
 pub fn negotiated_qp(frame: &[u8], layout: &Layout) -> Option<Qpn> {
     let at = mad_of(frame, layout, vendor::CLASS)?;
     let mad = &frame[at..at + MAD_LEN];
@@ -113,10 +114,10 @@ pub fn negotiated_qp(frame: &[u8], layout: &Layout) -> Option<Qpn> {
 
 /// A MAD of softnic's vendor class.
 struct NegotiationMad<'a> {
-    /// The queue pair that it is for.
+    /// The queue pair that the MAD is for.
     qpn: Qpn,
     transaction_id: u64,
-    /// An offer or an answer; `None` from a peer that refuses, because it knows nothing of the class.
+    /// An offer or an answer; `None` from a peer that refuses because it does not know the class.
     negotiation: Option<Negotiation<'a>>,
 }
 
@@ -124,7 +125,7 @@ impl<'a> NegotiationMad<'a> {
     fn read(mad: &'a [u8]) -> Option<NegotiationMad<'a>> {
         let mad::Repr { method, status, transaction_id, .. } = mad::Repr::parse(mad).ok()?;
         if method == Method::GET_RESP && status != Status::SUCCESS {
-            // A transaction id ends with the number of the queue pair that offered. One who refuses may send back anything else.
+            // A transaction id ends with the number of the queue pair that made the offer. The other fields of a refusal are not reliable.
             return Some(NegotiationMad {
                 qpn: Qpn::new((transaction_id & 0x00ff_ffff) as u32),
                 transaction_id,
@@ -136,13 +137,13 @@ impl<'a> NegotiationMad<'a> {
     }
 }
 
-/// Where the MAD of a frame to QP1 begins, if it is one of this class.
+/// The offset of the MAD in a frame to QP1, if the MAD is of this class.
 pub(super) fn mad_of(frame: &[u8], layout: &Layout, class: Class) -> Option<usize> {
     let at = mad_in(frame, layout)?;
     (mad::Packet::new_unchecked(frame.get(at..at + MAD_LEN)?).mgmt_class() == class).then_some(at)
 }
 
-/// Where the MAD of a frame to QP1 begins.
+/// The offset of the MAD in a frame to QP1.
 pub(crate) fn mad_in(frame: &[u8], layout: &Layout) -> Option<usize> {
     let read = |h: &RoceHeaders<'_>| {
         let right = h.bth.opcode == Opcode::UD_SEND_ONLY && h.ext.deth.is_some_and(|d| d.qkey == QKEY_GSI);

@@ -1,5 +1,5 @@
-//! The calls that make and change a NIC's objects, but for queue pairs: domains, memory, completion and shared receive
-//! queues, addresses, multicast groups.
+//! The calls that create and change all objects of a NIC except queue pairs: domains, memory, completion and shared receive queues,
+//! addresses, multicast groups.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::memory::Buffer;
 use crate::regions::{MrError, SlotTarget, WindowBinding, WindowType};
 use crate::srq::Srq;
 
-/// Why an object was not made or destroyed.
+/// Why an object was not created or destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ObjectError {
     /// There is no such protection domain.
@@ -35,16 +35,16 @@ pub enum ObjectError {
     /// There is no such queue pair.
     #[error("no such queue pair")]
     NoSuchQp,
-    /// Something still uses it.
+    /// Another object still uses it.
     #[error("it is still in use")]
     Busy,
-    /// As many as there are numbers for; of QP1 there is one.
+    /// All numbers are in use. QP1 has only one.
     #[error("no number is left")]
     NoNumbers,
-    /// More work requests, elements or inline bytes than any queue may hold.
+    /// More work requests, elements or inline bytes than the maximum for a queue.
     #[error("the capabilities are beyond what a queue may have")]
     TooLarge,
-    /// The transport of this queue pair has no such thing.
+    /// The transport of this queue pair does not support this.
     #[error("this kind of queue pair has no such thing")]
     WrongKind,
     /// The transport is not one of this kind of queue pair.
@@ -64,7 +64,7 @@ pub enum ObjectError {
     Sdr(#[from] SdrOfferError),
 }
 
-/// Puts a value into the first free place of a list; its index.
+/// Puts a value into the first free slot of a list; returns its index.
 pub(super) fn place<T>(list: &mut Vec<Option<T>>, value: T) -> u32 {
     let index = list.iter().position(Option::is_none).unwrap_or(list.len());
     if index == list.len() {
@@ -75,7 +75,7 @@ pub(super) fn place<T>(list: &mut Vec<Option<T>>, value: T) -> u32 {
     index as u32
 }
 
-/// Puts a value into one of the free places of a list, or behind its end; its index.
+/// Puts a value into one of the free slots of a list, or appends it; returns its index.
 fn reuse<T>(list: &mut Vec<Option<T>>, free: &mut Vec<u32>, value: T) -> u32 {
     match free.pop() {
         Some(index) => {
@@ -92,7 +92,7 @@ fn reuse<T>(list: &mut Vec<Option<T>>, free: &mut Vec<u32>, value: T) -> u32 {
 impl Nic {
     // ---- protection domains ----
 
-    /// Makes a protection domain.
+    /// Creates a protection domain.
     pub fn alloc_pd(&mut self) -> PdId {
         let pd = self.next_pd;
         self.pds.insert(pd);
@@ -100,7 +100,7 @@ impl Nic {
         PdId(pd)
     }
 
-    /// Destroys a protection domain that nothing uses.
+    /// Destroys an unused protection domain.
     pub fn dealloc_pd(&mut self, pd: PdId) -> Result<(), ObjectError> {
         self.check_pd(pd)?;
         let used = self.shared.regions.any_in(pd)
@@ -129,58 +129,58 @@ impl Nic {
         self.shared.regions.register(pd, buffer, access, false, &mut *self.random)
     }
 
-    /// [`Nic::reg_mr`] under a key that another NIC of the same device drew: all its engines know the same memory.
+    /// As [`Nic::reg_mr`], with a key that another NIC of the same device drew: all engines of a device have the same memory regions.
     pub fn reg_mr_as(&mut self, key: u32, pd: PdId, buffer: &Arc<Buffer>, access: Access) -> Result<u32, MrError> {
         self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;
         self.shared.regions.register_as(key, pd, buffer, access)
     }
 
-    /// [`Nic::alloc_mw`] under a key that another NIC of the same device drew.
+    /// As [`Nic::alloc_mw`], with a key that another NIC of the same device drew.
     pub fn alloc_mw_as(&mut self, key: u32, pd: PdId, kind: WindowType) -> Result<u32, MrError> {
         self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;
         self.shared.regions.alloc_window_as(key, pd, kind)
     }
 
-    /// Copies out of registered memory, as a work request of this protection domain would read it: for software on the NIC.
+    /// Copies out of registered memory, with the checks for a local work request of this protection domain; for software on the NIC.
     pub fn read_local(&self, pd: PdId, lkey: u32, addr: u64, out: &mut [u8]) -> Result<(), AccessError> {
         self.shared.regions.read(local(pd, lkey, addr, Access::NONE), out)
     }
 
-    /// Whether a work request of this protection domain may write to all of this memory.
+    /// Whether a work request of this protection domain has these rights to all of this memory.
     pub fn check_local(&self, pd: PdId, lkey: u32, addr: u64, len: u64, access: Access) -> Result<(), AccessError> {
         self.shared.regions.check(local(pd, lkey, addr, access), len)
     }
 
-    /// Copies into registered memory, as a work request of this protection domain would write to it.
+    /// Copies into registered memory, with the checks for a local work request of this protection domain.
     pub fn write_local(&self, pd: PdId, lkey: u32, addr: u64, bytes: &[u8]) -> Result<(), AccessError> {
         self.shared.regions.write(local(pd, lkey, addr, Access::LOCAL_WRITE), bytes)
     }
 
-    /// Registers memory whose addresses in work requests begin at 0.
+    /// Registers memory whose addresses in work requests start at 0.
     pub fn reg_mr_zero_based(&mut self, pd: PdId, buffer: &Arc<Buffer>, access: Access) -> Result<u32, MrError> {
         self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;
         self.shared.regions.register(pd, buffer, access, true, &mut *self.random)
     }
 
-    /// A region that reads as zeros and forgets what is written, at every address.
+    /// Creates a region that reads as zeros and ignores writes, at every address.
     pub fn alloc_null_mr(&mut self, pd: PdId, access: Access) -> Result<u32, MrError> {
         self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;
         self.shared.regions.register_null(pd, access, &mut *self.random)
     }
 
-    /// [`Nic::alloc_null_mr`] under a key that another NIC of the same device drew.
+    /// As [`Nic::alloc_null_mr`], with a key that another NIC of the same device drew.
     pub fn alloc_null_mr_as(&mut self, key: u32, pd: PdId, access: Access) -> Result<u32, MrError> {
         self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;
         self.shared.regions.register_null_as(key, pd, access)
     }
 
-    /// Whether [`Nic::dereg_mr`] and [`Nic::rereg_mr`] would find the region, and no window bound to it.
+    /// Whether the region exists and no window is bound to it, as [`Nic::dereg_mr`] and [`Nic::rereg_mr`] require.
     pub fn check_unbound_mr(&self, key: u32) -> Result<(), MrError> {
         self.shared.regions.check_unbound(key)
     }
 
-    /// Changes the domain, the memory and the rights of a region that no window is bound to, as far as they are given. The key stays;
-    /// what the region does not grant any more is refused from now on (ibv_rereg_mr). After an error all is as it was.
+    /// Changes the given ones of the domain, the memory and the rights of a region to which no window is bound. The key stays; accesses
+    /// that the region does not grant any more are refused from now on (ibv_rereg_mr). After an error nothing has changed.
     pub fn rereg_mr(
         &mut self,
         key: u32,
@@ -192,29 +192,29 @@ impl Nic {
         self.shared.regions.reregister(key, pd, buffer, access)
     }
 
-    /// Whether there is a region with this key, not a window.
+    /// Whether this is the key of a region rather than of a window.
     pub fn has_region(&self, key: u32) -> bool {
         self.shared.regions.is_region(key)
     }
 
-    /// Forgets a region that no window is bound to; its key is refused from now on.
+    /// Destroys a region to which no window is bound; its key is refused from now on.
     pub fn dereg_mr(&mut self, key: u32) -> Result<(), MrError> {
         self.shared.regions.deregister(key)
     }
 
-    /// Makes a memory window; it is bound by a work request ([`softnic_transports::SendOp::BindWindow`]).
+    /// Creates a memory window. It is bound by a work request ([`softnic_transports::SendOp::BindWindow`]).
     pub fn alloc_mw(&mut self, pd: PdId, kind: WindowType) -> Result<u32, MrError> {
         self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;
         self.shared.regions.alloc_window(pd, kind, &mut *self.random)
     }
 
-    /// A window of type 1 is bound by a work request of a queue pair of another NIC of the same device: it lies there for all queue pairs
-    /// of its domain.
+    /// Binds a window of type 1, as a work request of a queue pair of another NIC of the same device did: the window is valid here for all
+    /// queue pairs of its domain.
     pub fn bind_mw_as(&mut self, qpn: Qpn, pd: PdId, bind: &Bind) -> Result<(), AccessError> {
         self.shared.regions.bind(qpn, pd, bind)
     }
 
-    /// How a window is bound, whatever key it has by now.
+    /// How a window is bound, whatever its current key is.
     pub fn window_binding(&self, key: u32) -> Option<WindowBinding> {
         self.shared.regions.binding(key)
     }
@@ -224,19 +224,19 @@ impl Nic {
         self.shared.regions.set_binding(key, binding);
     }
 
-    /// Forgets a window, bound or not; its key is refused from now on.
+    /// Destroys a window, bound or not; its key is refused from now on.
     pub fn dealloc_mw(&mut self, key: u32) -> Result<(), MrError> {
         self.shared.regions.dealloc_window(key)
     }
 
-    /// Makes an indirect key: zero-based, of `slots` slots of `slot_len` bytes, a power of two. All slots point nowhere, where what is
-    /// written is forgotten and completes all the same.
+    /// Creates an indirect key: zero-based, with `slots` slots of `slot_len` bytes, a power of two. No slot has a target yet; writes to
+    /// such a slot are discarded and complete normally.
     pub fn alloc_indirect_key(&mut self, pd: PdId, slot_len: u64, slots: u32, access: Access) -> Result<u32, MrError> {
         self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;
         self.shared.regions.alloc_indirect(pd, (slot_len, slots), access, &mut *self.random)
     }
 
-    /// [`Nic::alloc_indirect_key`] under a key that another NIC of the same device drew.
+    /// As [`Nic::alloc_indirect_key`], with a key that another NIC of the same device drew.
     pub fn alloc_indirect_key_as(
         &mut self,
         key: u32,
@@ -249,26 +249,26 @@ impl Nic {
         self.shared.regions.alloc_indirect_as(key, pd, (slot_len, slots), access)
     }
 
-    /// Lets a slot of an indirect key point into a region, or nowhere. From then on nothing is written to where it pointed before. A
-    /// region into which a slot points cannot go. After an error all is as it was.
+    /// Sets the target of a slot of an indirect key: memory in a region, or none. Afterwards nothing is written to the previous target. A
+    /// region that is the target of a slot cannot be destroyed. After an error nothing has changed.
     pub fn set_indirect_slot(&mut self, key: u32, slot: u32, target: Option<SlotTarget>) -> Result<(), MrError> {
         self.shared.regions.set_slot(key, slot, target)
     }
 
-    /// Forgets an indirect key, wherever its slots point.
+    /// Destroys an indirect key, whatever the targets of its slots are.
     pub fn dealloc_indirect_key(&mut self, key: u32) -> Result<(), MrError> {
         self.shared.regions.dealloc_indirect(key)
     }
 
     // ---- completion queues ----
 
-    /// Makes a completion queue for `capacity` completions.
+    /// Creates a completion queue for `capacity` completions.
     pub fn create_cq(&mut self, capacity: usize) -> CqId {
         self.add_cq(Cq::new(capacity))
     }
 
-    /// From now on the free numbers of completion queues are given out in their order, so that the NICs of one device, which have the same
-    /// numbers, go on giving out the same ones: after something was made at some of them, and not at others.
+    /// From now on the free numbers of completion queues are reused in ascending order. The NICs of one device have the same numbers, and
+    /// so continue to assign the same ones, even after a creation succeeded at only some of them.
     pub fn sort_free_cqs(&mut self) {
         self.free_cqs.sort_unstable_by(|a, b| b.cmp(a));
     }
@@ -277,18 +277,18 @@ impl Nic {
         CqId(reuse(&mut self.shared.cqs, &mut self.free_cqs, cq))
     }
 
-    /// Makes a completion queue that has room for everything, and memory for what is in it: for an owner that empties it at once.
+    /// Creates a completion queue without a limit, which allocates memory as needed: for an owner that empties it at once.
     pub fn create_cq_unbounded(&mut self) -> CqId {
         self.add_cq(Cq::unbounded())
     }
 
-    /// Makes a completion queue that is a value: it gets each completion when it happens. It is never full, never polled, never
-    /// armed; and of queue pairs whose receives complete there, WRITEs with immediate need no receive.
+    /// Creates a completion queue that delivers each completion to an object when it occurs. It is never full, never polled and never
+    /// armed. WRITEs with immediate need no receive on queue pairs whose receives complete there.
     pub fn create_cq_sink(&mut self, sink: Box<dyn Sink>) -> CqId {
         self.add_cq(Cq::of_sink(sink))
     }
 
-    /// The value of a completion queue that is one.
+    /// The sink of a completion queue, if it has one.
     pub fn sink_mut(&mut self, cq: CqId) -> Option<&mut dyn Sink> {
         self.cq(cq).ok()?.sink_mut()
     }
@@ -316,41 +316,42 @@ impl Nic {
         }
     }
 
-    /// The oldest completion of a queue.
+    /// Removes the oldest completion of a queue.
     pub fn poll_cq(&mut self, cq: CqId) -> Result<Option<Completion>, CqError> {
         self.cq(cq)?.poll()
     }
 
-    /// How many completions lie in a queue.
+    /// Number of completions in a queue.
     pub fn cq_len(&mut self, cq: CqId) -> Result<usize, CqError> {
         Ok(self.cq(cq)?.len())
     }
 
-    /// Takes out what one queue pair completed: it was reset.
+    /// Removes the completions of one queue pair, because the queue pair was reset.
     pub fn forget_completions(&mut self, cq: CqId, qpn: Qpn) -> Result<(), CqError> {
         self.cq(cq)?.forget(qpn);
         Ok(())
     }
 
-    /// Changes how many completions a queue has room for; those in it stay.
+    /// Changes the capacity of a queue; its completions stay.
     pub fn resize_cq(&mut self, cq: CqId, capacity: usize) -> Result<(), CqError> {
         self.cq(cq)?.resize(capacity)
     }
 
-    /// Asks for one event, by [`Nic::poll_completion_event`], when a completion comes: poll the queue once more after this.
+    /// Arms a queue for one event, reported by [`Nic::poll_completion_event`], when a completion arrives. Poll the queue once more
+    /// afterwards.
     pub fn req_notify_cq(&mut self, cq: CqId, what: Notify) -> Result<(), CqError> {
         self.cq(cq)?.arm(what)
     }
 
     // ---- shared receive queues ----
 
-    /// Makes a shared receive queue.
+    /// Creates a shared receive queue.
     pub fn create_srq(&mut self, pd: PdId, max_wr: u32, max_sge: u32) -> Result<SrqId, ObjectError> {
         self.create_srq_of(pd, max_wr, RecvRules::new(max_sge))
     }
 
-    /// Makes a shared receive queue whose receives keep to the rules. Where they may have deadlines, only queue pairs that keep
-    /// deadlines take receives from it.
+    /// Creates a shared receive queue whose receives follow the given rules. If receives may have deadlines, only queue pairs that support
+    /// deadlines can take receives from it.
     pub fn create_srq_of(&mut self, pd: PdId, max_wr: u32, rules: RecvRules) -> Result<SrqId, ObjectError> {
         self.check_pd(pd)?;
         if max_wr > MAX_WR || u32::from(rules.max_sge) > MAX_SGE {
@@ -377,13 +378,13 @@ impl Nic {
         Ok(())
     }
 
-    /// An event is raised, once, when fewer receives than this are left; 0 asks for none.
+    /// Sets the limit: one event is raised when fewer receives than this are left; 0 requests none.
     pub fn set_srq_limit(&mut self, srq: SrqId, limit: u32) -> Result<(), ObjectError> {
         self.srq(srq)?.limit = limit;
         Ok(())
     }
 
-    /// The limit of a shared receive queue: 0 when its event was raised, or none was asked for.
+    /// The limit of a shared receive queue: 0 if its event was raised, or if none was requested.
     pub fn srq_limit(&mut self, srq: SrqId) -> Result<u32, ObjectError> {
         Ok(self.srq(srq)?.limit)
     }
@@ -394,20 +395,20 @@ impl Nic {
         self.post_checked_srq_recv(srq, wr)
     }
 
-    /// Posts a receive that was found to keep to the rules of the shared receive queue.
+    /// Posts a receive that was already checked against the rules of the shared receive queue.
     pub fn post_checked_srq_recv(&mut self, srq: SrqId, wr: &RecvWr<'_>) -> Result<(), PostError> {
         self.srq(srq).map_err(|_| PostError::State)?.queue.post(wr)
     }
 
     // ---- addresses and groups ----
 
-    /// Makes an address handle, for datagrams.
+    /// Creates an address handle, for datagrams.
     pub fn create_ah(&mut self, pd: PdId, attr: &AddressAttr) -> Result<AhId, AddressError> {
         self.check_pd(pd).map_err(|_| AddressError::NoSuchPd)?;
         let path = attr.path(self.port_at(attr.port).ok_or(AddressError::NoSuchGid)?)?;
         let handle = AddressHandle {
             pd,
-            // Whom at that address each work request says for itself.
+            // The destination queue pair is given by each work request.
             template: Template::new(&path, Qpn::new(0), bth::DEFAULT_PKEY),
             to: attr.dgid.to_canonical(),
             port: self.port_to(attr.port, attr.dgid),
@@ -421,7 +422,8 @@ impl Nic {
         self.shared.ahs.remove(ah).map(|_| ()).ok_or(AddressError::NoSuchAh)
     }
 
-    /// A datagram queue pair hears from now on what is sent to a group, from here too (IBA 10.5.1).
+    /// Attaches a datagram queue pair to a group: from now on it receives packets to the group, including those sent by this NIC (IBA
+    /// 10.5.1).
     pub fn attach_multicast(&mut self, qpn: Qpn, group: IpAddr) -> Result<(), ObjectError> {
         if !group.is_multicast() {
             return Err(ObjectError::NotMulticast);
@@ -438,7 +440,7 @@ impl Nic {
         Ok(())
     }
 
-    /// A queue pair leaves a group.
+    /// Detaches a queue pair from a group.
     pub fn detach_multicast(&mut self, qpn: Qpn, group: IpAddr) -> Result<(), ObjectError> {
         let (index, ..) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
         let members = self.groups.iter_mut().find(|g| g.address == group).map(|g| &mut g.members);
@@ -448,13 +450,13 @@ impl Nic {
         Ok(())
     }
 
-    /// The groups that some queue pair is a member of: what the port must listen to.
+    /// The groups that have members among the queue pairs: the port must receive their frames.
     pub fn multicast_groups(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.groups.iter().map(|g| g.address)
     }
 }
 
-/// Memory that no queue pair asks for.
+/// An access that is not made by a queue pair.
 fn local(pd: PdId, key: u32, addr: u64, access: Access) -> Region {
     Region { qpn: Qpn::new(0), pd, key, addr, access }
 }

@@ -1,4 +1,4 @@
-//! The calls about ports: how many there are, their links and their addresses.
+//! The calls about ports: their number, their links and their addresses.
 
 use std::net::IpAddr;
 
@@ -12,12 +12,12 @@ use crate::address::AddressAttr;
 use crate::port::{DEFAULT_LINK_RATE, Port, WirePort};
 
 impl Nic {
-    /// The port to the NIC itself: for queue pairs that are connected to others of the same NIC.
+    /// The loopback port, for queue pairs that are connected to others of the same NIC.
     pub const LOOPBACK: usize = 0;
-    /// The first wire port. Further ones ([`Nic::add_port`]) have the next numbers, as in verbs.
+    /// The first wire port. Further ports ([`Nic::add_port`]) have the following numbers, as in verbs.
     pub const WIRE: usize = 1;
 
-    /// Adds a wire port; its number, by which queue pairs ([`QpAttr::port`](crate::QpAttr::port)) and drivers name it.
+    /// Adds a wire port; returns the number by which queue pairs ([`QpAttr::port`](crate::QpAttr::port)) and drivers name it.
     pub fn add_port(&mut self, port: Port) -> usize {
         self.ports.push(WirePort::new(port));
         self.turns.push(Turns::new());
@@ -28,7 +28,7 @@ impl Nic {
         self.ports.len()
     }
 
-    /// How many wire ports there are; their numbers begin with 1.
+    /// Number of wire ports; their numbers start with 1.
     pub fn ports(&self) -> usize {
         self.ports.len()
     }
@@ -43,24 +43,24 @@ impl Nic {
         self.ports.get_mut(number.checked_sub(1)?)
     }
 
-    /// Where a port is on the network.
+    /// The network addresses of a port.
     pub fn port_at(&self, number: usize) -> Option<&Port> {
         self.wire(number).map(|wire| &wire.port)
     }
 
-    /// Where the first port is on the network.
+    /// The network addresses of the first port.
     pub fn port(&self) -> &Port {
         &self.ports[0].port
     }
 
-    /// Whether frames pass by this port of the Node now; loopback always carries them.
+    /// Whether frames pass by this port of the Node now; loopback always carries frames.
     #[inline(always)]
     pub(super) fn carries(&self, number: usize) -> bool {
         self.turns.get(number).is_some_and(|turns| turns.up)
     }
 
-    /// Whether an address is one of this NIC's, of whichever port.
-    #[inline(never)] // no packet of a connection asks
+    /// Whether an address belongs to this NIC, at any port.
+    #[inline(never)] // not called for packets of a connection
     pub(super) fn is_ours(&self, address: IpAddr) -> bool {
         self.ports.iter().any(|wire| wire.has(address))
     }
@@ -70,14 +70,14 @@ impl Nic {
         Some(self.ports.iter().position(|wire| wire.has(address))? + 1)
     }
 
-    /// Other NICs have its addresses, too, and their queue pairs other numbers ([`Nic::set_owner`]): what goes to them leaves by the wire, and so
-    /// does what goes to this NIC itself. Whoever carries its frames looks for whom they are ([`crate::sharing`]). For queue pairs that are
-    /// connected after this.
+    /// Other NICs have the same addresses, and their queue pairs have other numbers ([`Nic::set_owner`]). So packets to these addresses
+    /// leave by the wire, including those to this NIC itself. The carrier of the frames determines their addressee ([`crate::sharing`]).
+    /// Applies to queue pairs that are connected after this call.
     pub fn share_addresses(&mut self) {
         self.shares_addresses = true;
     }
 
-    /// Whether frames from an address cannot have come by a wire: nobody else has it.
+    /// Whether frames from an address cannot have arrived by a wire, because no other NIC has the address.
     pub(super) fn is_ours_alone(&self, address: IpAddr) -> bool {
         !self.shares_addresses && self.is_ours(address)
     }
@@ -87,12 +87,12 @@ impl Nic {
         self.carries(Nic::WIRE)
     }
 
-    /// The link of the first port is up or down ([`Nic::set_link_of`]).
+    /// Sets the link of the first port up or down ([`Nic::set_link_of`]).
     pub fn set_link(&mut self, up: bool) {
         self.set_link_of(Nic::WIRE, up);
     }
 
-    /// The link of a port is up or down: then no frame leaves or comes in there, and lost packets are retried as ever.
+    /// Sets the link of a port up or down. While it is down no frame leaves or arrives there, and lost packets are retried as usual.
     pub fn set_link_of(&mut self, number: usize, up: bool) {
         if self.wire(number).is_none() || self.turns[number].up == up {
             return;
@@ -101,48 +101,47 @@ impl Nic {
         self.shared.events.push_back(if up { Event::PortActive } else { Event::PortErr });
     }
 
-    /// The addresses of the first port changed ([`Nic::set_addresses_of`]).
+    /// Changes the addresses of the first port ([`Nic::set_addresses_of`]).
     pub fn set_addresses(&mut self, addresses: Vec<IpAddr>) {
         self.set_addresses_of(Nic::WIRE, addresses);
     }
 
-    /// The addresses of a port changed. Queue pairs that are connected keep theirs.
+    /// Changes the addresses of a port. Connected queue pairs keep theirs.
     pub fn set_addresses_of(&mut self, number: usize, addresses: Vec<IpAddr>) {
         let Some(wire) = self.wire_mut(number).filter(|wire| wire.port.addresses != addresses) else { return };
         wire.port.addresses = addresses;
         self.shared.events.push_back(Event::GidChange);
     }
 
-    /// The longest payload of the first port's packets changed. Queue pairs that are connected keep theirs.
+    /// Changes the longest payload of the first port's packets. Connected queue pairs keep theirs.
     pub fn set_mtu(&mut self, mtu: PathMtu) {
         self.ports[0].port.mtu = mtu;
     }
 
-    /// The links of all ports carry IP packets of up to so many bytes; without a word they carry packets of any length.
+    /// Sets the longest IP packet that the links of all ports carry; without this call the length is not limited.
     pub fn set_link_mtu(&mut self, mtu: u32) {
         self.ports.iter_mut().for_each(|wire| wire.link_mtu = Some(mtu));
     }
 
-    /// The longest IP packet that the link of the first port carries; `None` where that is any.
+    /// The longest IP packet that the link of the first port carries; `None` if the length is not limited.
     pub fn link_mtu(&self) -> Option<u32> {
         self.ports[0].link_mtu
     }
 
-    /// The links of all ports carry so many bits a second; unless told, 10 Gbit/s are taken for it. For connections that are made
-    /// after this.
+    /// Sets the rate of the links of all ports in bits per second; the default is 10 Gbit/s. Applies to connections made after this call.
     pub fn set_link_rate(&mut self, rate: u64) {
         self.ports.iter_mut().for_each(|wire| wire.link_rate = rate);
         self.shared.credit_pacers.iter_mut().for_each(|pacer| pacer.set_rate(rate));
     }
 
-    /// The peers of connected queue pairs, as far as their packets leave the NIC; one that several are connected to is there as often.
+    /// The peers of connected queue pairs whose packets leave the NIC. A peer of several queue pairs is listed several times.
     pub fn peers(&self) -> impl Iterator<Item = IpAddr> + '_ {
         let away = self.slots.iter().flatten().filter(|slot| slot.port != Nic::LOOPBACK);
         away.filter_map(|slot| slot.endpoint.attributes().path).map(|path| path.addresses.dst())
     }
 
-    /// Next hops have other MAC addresses: `moved` has the new one of a peer, where that is known. Connected queue pairs and address handles
-    /// send there from now on; what was sent to the old one is lost, and is recovered as ever.
+    /// Updates the MAC addresses of next hops: `moved` returns the new address for a peer, if known. Connected queue pairs and address
+    /// handles use the new address from now on; frames sent to the old one are lost and recovered as usual.
     pub fn redirect(&mut self, moved: impl Fn(IpAddr) -> Option<MacAddr>) {
         for slot in self.slots.iter_mut().flatten().filter(|slot| slot.port != Nic::LOOPBACK) {
             let peer = slot.endpoint.attributes().path.map(|path| path.addresses.dst());
@@ -157,25 +156,25 @@ impl Nic {
         }
     }
 
-    /// A path from the first port to `dst`, whose next hop has the MAC address `dst_mac`, with the usual settings: ECN-capable,
-    /// 64 hops. `None` when the port has no address of that IP version.
+    /// A path from the first port to `dst`, whose next hop has the MAC address `dst_mac`, with the usual settings: ECN-capable, 64 hops.
+    /// `None` if the port has no address of that IP version.
     pub fn path_to(&self, dst: IpAddr, dst_mac: MacAddr, entropy: u32) -> Option<Path> {
         self.path_from(Nic::WIRE, dst, dst_mac, entropy)
     }
 
-    /// A path from a port to `dst`, as [`Nic::path_to`] has it.
+    /// A path from a port to `dst`, as by [`Nic::path_to`].
     pub fn path_from(&self, number: usize, dst: IpAddr, dst_mac: MacAddr, entropy: u32) -> Option<Path> {
         let port = self.port_at(number)?;
         let sgid_index = port.addresses.iter().position(|a| a.is_ipv4() == dst.is_ipv4())?;
         AddressAttr { port: number, ..AddressAttr::new(dst, dst_mac, sgid_index, entropy) }.path(port).ok()
     }
 
-    /// The port of the Node by which frames to `dst` leave that a queue pair sends by the wire port `number`.
+    /// The port of the Node by which frames to `dst` leave, if the queue pair sends by the wire port `number`.
     pub(super) fn port_to(&self, number: usize, dst: IpAddr) -> usize {
         if self.is_ours_alone(dst) { Nic::LOOPBACK } else { number }
     }
 
-    /// The link of a port and the peer, as far as they are known.
+    /// The properties of the path: the link of a port and the peer, as far as they are known.
     pub(super) fn path_props(&self, number: usize, peer: Option<IpAddr>, nonce: [u8; 16]) -> PathProps {
         let wire = self.wire(number).unwrap_or(&self.ports[0]);
         PathProps {

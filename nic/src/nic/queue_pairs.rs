@@ -1,4 +1,4 @@
-//! The calls that make, change and use queue pairs.
+//! The calls that create, change and use queue pairs.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -22,18 +22,19 @@ use crate::qp::{QpInit, Slot};
 use crate::source_rates::SourceRates;
 use crate::srq::Srq;
 
-/// How many numbers of queue pairs rest: a connection manager keeps the number of a connection that ended for some seconds, and refuses another one with it.
+/// Number of freed queue pair numbers that are not reused yet. A connection manager keeps the number of a closed connection for some
+/// seconds, and refuses a new connection with that number.
 const RESTING: usize = 1024;
 
-/// The scatter/gather elements that a queue may be made with.
+/// Maximum number of scatter/gather elements of a queue.
 pub const MAX_SGE: u32 = 32;
-/// The work requests that a queue may hold.
+/// Maximum number of work requests in a queue.
 pub const MAX_WR: u32 = 1 << 21;
-/// The inline data that a queue pair may be made with.
+/// Maximum inline data of a queue pair.
 pub const MAX_INLINE: u32 = 1024;
 
 impl Nic {
-    /// Makes a queue pair.
+    /// Creates a queue pair.
     pub fn create_qp(&mut self, init: &QpInit) -> Result<Qpn, ObjectError> {
         self.check_pd(init.pd)?;
         let Caps { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline } = init.caps;
@@ -69,7 +70,7 @@ impl Nic {
             payload: if init.never_elided { PayloadMode::Real } else { self.payload },
             halt_on_retry_exceeded,
         };
-        // A datagram queue pair does not know its port yet.
+        // The port of a datagram queue pair is not known yet.
         let mtu = self.ports.iter().map(|wire| wire.port.mtu).min().unwrap_or(self.port().mtu);
         self.pools.provide(init.transport, mtu);
         let transaction_id = self.transaction_id(init, qpn);
@@ -87,10 +88,11 @@ impl Nic {
         Ok(qpn)
     }
 
-    /// Every packet of a queue pair is authenticated from now on, by a secret that the peer has too, and no peer without it is spoken to.
+    /// Authenticates every packet of a queue pair from now on, by a secret shared with the peer. A peer without the secret cannot
+    /// communicate with the queue pair.
     ///
     /// # Errors
-    /// When it is none of a reliable connection, has been connected, or its frames carry no payload.
+    /// When the queue pair is not of a reliable connection, or has been connected, or its frames carry no payload.
     pub fn authenticate(&mut self, qpn: Qpn, secret: &Secret) -> Result<(), ObjectError> {
         if self.payload == PayloadMode::Elided {
             return Err(AuthError::Elided.into());
@@ -100,12 +102,12 @@ impl Nic {
         Ok(slot.endpoint.authenticate(secret, transaction_id)?)
     }
 
-    /// A number that nobody can guess, as keys are: for software on the NIC.
+    /// An unguessable random number, as used for keys; for software on the NIC.
     pub fn draw(&mut self) -> u32 {
         self.random.next_u32()
     }
 
-    /// For one negotiation: nobody has drawn it before.
+    /// A nonce for one negotiation, never drawn before.
     fn draw_nonce(&mut self) -> [u8; 16] {
         let mut nonce = [0; 16];
         nonce.chunks_exact_mut(4).for_each(|part| part.copy_from_slice(&self.random.next_u32().to_be_bytes()));
@@ -119,13 +121,14 @@ impl Nic {
         self.draw_transaction_id(qpn)
     }
 
-    /// What ties an answer to the offers of a queue pair: nobody can guess it. The number is in it, so that an answer finds its queue pair.
+    /// The transaction id that ties an answer to the offers of a queue pair. It is unguessable, and contains the queue pair number, so that
+    /// an answer finds its queue pair.
     pub(super) fn draw_transaction_id(&mut self, qpn: Qpn) -> u64 {
         let (high, low) = (self.random.next_u32(), self.random.next_u32());
         u64::from(high) << 32 | u64::from(low & 0xff) << 24 | u64::from(qpn.value())
     }
 
-    /// A number for the queue pair in slot `index`: one that nobody can guess, or the one of QP1.
+    /// Assigns a number to the queue pair in slot `index`: an unguessable one, or that of QP1.
     fn take_number(&mut self, kind: QpKind, index: u32) -> Result<Qpn, ObjectError> {
         if kind == QpKind::Gsi {
             if self.gsi.is_some() {
@@ -135,14 +138,14 @@ impl Nic {
             self.source_rates = Some(SourceRates::new());
             return Ok(Qpn::GSI);
         }
-        // 0 and 1 are the management QPs, the last is for multicast.
+        // 0 and 1 are the management queue pairs; the last number is for multicast.
         const RESERVED: usize = 3;
         let (owner, random, resting) = (self.owner, &mut self.random, &mut self.resting_qpns);
         let free = owner.count().saturating_sub(self.qpns.len() + RESERVED);
         if free == 0 {
             return Err(ObjectError::NoNumbers);
         }
-        // Where few are left, those that rested longest are given out.
+        // If few numbers are left, the ones freed longest ago are reused.
         resting.truncate(RESTING.min(free / 2));
         let reserved = |n: u32| n < 2 || n == Qpn::MULTICAST.value() || resting.contains(&n);
         let mut own = || owner.number(random.next_u32());
@@ -150,7 +153,7 @@ impl Nic {
         Ok(Qpn::new(qpn))
     }
 
-    /// Takes the number of a queue pair back; the slot that it stood for.
+    /// Frees the number of a queue pair; returns its slot.
     fn return_number(&mut self, qpn: Qpn) -> Option<u32> {
         match qpn {
             Qpn::GSI => {
@@ -176,7 +179,7 @@ impl Nic {
         }
     }
 
-    /// Destroys a queue pair; its work is forgotten.
+    /// Destroys a queue pair; its work is dropped.
     pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), ObjectError> {
         let index = self.return_number(qpn).ok_or(ObjectError::NoSuchQp)?;
         self.reset_shim(index);
@@ -196,7 +199,7 @@ impl Nic {
         Ok(())
     }
 
-    /// The slot of the queue pair with a number.
+    /// The slot of the queue pair with this number.
     #[inline]
     pub(super) fn index_of(&self, qpn: Qpn) -> Option<u32> {
         match qpn {
@@ -205,7 +208,7 @@ impl Nic {
         }
     }
 
-    /// The slot of a queue pair, with what its methods need beside it.
+    /// The slot of a queue pair, with the shared state that its methods need.
     pub(super) fn slot(&mut self, qpn: Qpn) -> Option<(u32, &mut Slot, &mut Shared)> {
         let index = self.index_of(qpn)?;
         let slot = self.slots.get_mut(index as usize)?.as_mut()?;
@@ -237,7 +240,7 @@ impl Nic {
         (slot.peer, slot.local) = (slot.endpoint.peer(), slot.endpoint.local());
         slot.told_fallback &= attr.state != Some(QpState::Reset);
         self.tell_of_fallback(index);
-        // What waited may go now.
+        // Waiting work may be sent now.
         self.activate(index);
         if let Some(layer) = &mut self.layer {
             layer.due = true;
@@ -245,7 +248,8 @@ impl Nic {
         Ok(())
     }
 
-    /// The round trip to a peer, as its connection manager measured it: queue pairs that are connected to it later give its answers time.
+    /// Records the round-trip time to a peer, as its connection manager measured it. Queue pairs connected to the peer later use it to wait
+    /// for answers.
     pub fn note_round_trip(&mut self, peer: IpAddr, rtt: Duration) {
         self.round_trips.note(peer, rtt);
     }
@@ -254,7 +258,7 @@ impl Nic {
         self.slots.get(self.index_of(qpn)? as usize)?.as_ref()
     }
 
-    /// The program will not answer any more on a queue pair: what waits for its answer goes.
+    /// Releases the acknowledgements of a queue pair that wait for the program's reply, because the program will send none.
     pub fn release_acks(&mut self, qpn: Qpn) {
         let Some((index, slot, _)) = self.slot(qpn) else { return };
         slot.endpoint.qp.release_ack();
@@ -266,59 +270,60 @@ impl Nic {
         Some(self.slot_of(qpn)?.endpoint.qp.state())
     }
 
-    /// Whether a queue pair is in the error state and has not merely halted: its work is flushed.
+    /// Whether a queue pair is in the error state and its work is flushed, rather than halted.
     pub fn has_failed(&self, qpn: Qpn) -> bool {
         self.slot_of(qpn)
             .is_some_and(|slot| slot.endpoint.qp.state() == QpState::Error && !slot.endpoint.qp.is_halted())
     }
 
-    /// What the requests of a queue pair are sent by that offers an extension; `None` for others.
+    /// The protocol by which a queue pair with an offered extension sends its requests; `None` for other queue pairs.
     pub fn choice(&self, qpn: Qpn) -> Option<Choice> {
         self.slot_of(qpn)?.endpoint.choice()
     }
 
-    /// Whether a queue pair agrees with its peer on anything, or tries to: it has something to send as soon as it is ready to receive.
+    /// Whether a queue pair negotiates, or has negotiated, extensions with its peer. Then it may have frames to send as soon as it is ready
+    /// to receive.
     pub fn negotiates(&self, qpn: Qpn) -> bool {
         self.slot_of(qpn).is_some_and(|slot| slot.endpoint.negotiates())
     }
 
-    /// What a queue pair was made with, and all attributes that were set since it left the reset state.
+    /// The initial attributes of a queue pair, and all attributes set since it left the reset state.
     pub fn query_qp(&self, qpn: Qpn) -> Option<(QpInit, QpAttr)> {
         let slot = self.slot_of(qpn)?;
         Some((slot.init, slot.endpoint.attributes()))
     }
 
-    /// How a queue pair stands, for whoever watches it.
+    /// The state of a queue pair, for observers.
     pub fn vitals(&self, qpn: Qpn) -> Option<Vitals> {
         Some(self.slot_of(qpn)?.endpoint.qp.vitals())
     }
 
-    /// All queue pairs that there are.
+    /// All queue pairs.
     pub fn queue_pairs(&self) -> impl Iterator<Item = Qpn> {
         self.slots.iter().flatten().map(|slot| slot.endpoint.qp.qpn())
     }
 
-    /// The queue pairs that got packets which did not fit, and how many.
+    /// The queue pairs that got packets which did not fit, with the numbers of such packets.
     pub fn misfits(&self) -> impl Iterator<Item = (Qpn, Misfits)> {
         let slots = self.slots.iter().flatten().map(|slot| (slot.endpoint.qp.qpn(), slot.misfits()));
         slots.filter(|&(_, misfits)| misfits != Misfits::default())
     }
 
-    /// Puts a congestion controller in charge of a queue pair.
+    /// Sets the congestion controller of a queue pair.
     pub fn set_congestion_control(
         &mut self,
         qpn: Qpn,
         cc: Option<Box<dyn CongestionControl>>,
     ) -> Result<(), ObjectError> {
         let (_, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
-        // Datagrams go to many, over many links: there is no pace for all.
+        // Datagrams go to many destinations, over many links: no single pace fits all.
         slot.endpoint.qp.set_congestion_control(cc).map_err(|NoCongestionControl| ObjectError::WrongKind)
     }
 
-    /// What a queue pair sends waits for credit of its peer, where the peer agrees to that (EQDS); before it is connected.
+    /// Makes a queue pair's sends wait for credit of its peer, if the peer agrees (EQDS). Call this before the queue pair is connected.
     ///
     /// # Errors
-    /// When its transport has no credit.
+    /// When the transport has no credit.
     pub fn use_credit(&mut self, qpn: Qpn, config: Option<EqdsConfig>) -> Result<(), ObjectError> {
         let negotiates = self.negotiates(qpn);
         let transaction_id = if negotiates { 0 } else { self.draw_transaction_id(qpn) };
@@ -331,13 +336,14 @@ impl Nic {
 
     // ---- work ----
 
-    /// What the work requests of a queue pair must be like: for programs that hand them to another thread and want to know now.
+    /// The rules for the work requests of a queue pair: for programs that post through another thread and need the result of the check at
+    /// once.
     pub fn rules(&self, qpn: Qpn) -> Option<(SendRules, RecvRules)> {
         let slot = self.slot_of(qpn)?;
         Some((*slot.endpoint.qp.send_rules(), *slot.endpoint.qp.recv_rules()))
     }
 
-    /// Writes a send work request; nothing is sent before the doorbell rings.
+    /// Writes a send work request; it is not sent before the doorbell rings.
     pub fn write_send(&mut self, qpn: Qpn, wr: &SendWr<'_>) -> Result<(), PostError> {
         let (_, slot, _) = self.slot(qpn).ok_or(PostError::State)?;
         let qp = &mut slot.endpoint.qp;
@@ -345,7 +351,7 @@ impl Nic {
         qp.write_send(wr)
     }
 
-    /// Writes a send work request that was found to keep to the queue pair's rules.
+    /// Writes a send work request that was already checked against the queue pair's rules.
     pub fn write_checked_send(&mut self, qpn: Qpn, wr: &SendWr<'_>) -> Result<(), PostError> {
         let (_, slot, _) = self.slot(qpn).ok_or(PostError::State)?;
         slot.endpoint.qp.write_send(wr)
@@ -372,19 +378,19 @@ impl Nic {
         self.post_checked_recv(qpn, wr)
     }
 
-    /// Posts a receive that was found to keep to the queue pair's rules.
+    /// Posts a receive that was already checked against the queue pair's rules.
     pub fn post_checked_recv(&mut self, qpn: Qpn, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let (index, slot, shared) = self.slot(qpn).ok_or(PostError::State)?;
         slot.endpoint.qp.post_recv(wr, shared)?;
-        // No packet need ever come that would arm the timer.
+        // Possibly no packet arrives that would arm the timer.
         if wr.best_effort.is_some() {
             self.rearm(index);
         }
         Ok(())
     }
 
-    /// Binds a memory window of type 1 by a work request; its key from then on. `bind.rkey` is not looked at: a window of
-    /// type 1 gets its key from the NIC (IBA 10.6.7.2.3).
+    /// Binds a memory window of type 1 by a work request; returns its new key. `bind.rkey` is ignored: a window of type 1 gets its key from
+    /// the NIC (IBA 10.6.7.2.3).
     pub fn bind_mw(
         &mut self,
         now: Instant,
@@ -400,7 +406,7 @@ impl Nic {
     }
 }
 
-/// The key that follows `key` for the same window: only the low eight bits change (as ibv_inc_rkey does).
+/// The next key for the same window: only the low eight bits change (as by ibv_inc_rkey).
 pub fn next_key(key: u32) -> u32 {
     key & !0xff | key.wrapping_add(1) & 0xff
 }

@@ -1,4 +1,4 @@
-//! The way in: from a frame to the queue pair it is for.
+//! The receive path: from a frame to the queue pair that it is for.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use softnic_wire::{Carrier, Error, Instant, Layout, Opcode, Qpn, RoceHeaders, bt
 use super::{Nic, Shared};
 
 impl Nic {
-    /// Takes a frame. What is wrong with it is counted, never answered but by the queue pair's own rules.
+    /// Handles a frame. Errors are counted, and are answered only by the rules of the queue pair.
     pub(super) fn receive(&mut self, now: Instant, port: usize, frame: &mut [u8]) {
         match Layout::locate(frame) {
             Ok(layout) => self.receive_located(now, port, frame, layout),
@@ -27,16 +27,16 @@ impl Nic {
         }
     }
 
-    /// Takes a frame whose layout is known.
+    /// Handles a frame whose layout is known.
     #[inline(always)]
     pub(super) fn receive_located(&mut self, now: Instant, port: usize, frame: &mut [u8], layout: Layout) {
         let counters = &mut self.shared.counters;
         counters.rcvd_pkts += 1;
         counters.rcvd_bytes += frame.len() as u64;
-        // A frame that is whole has an ICRC in any case.
+        // A complete frame has an ICRC in any case.
         let elided = self.payload == PayloadMode::Elided && frame.len() < layout.end;
         let lengths = if elided { layout.check_elided() } else { layout.check(frame.len()) };
-        // RoCEv1 is for decoding only: this NIC has no GIDs of that kind.
+        // RoCEv1 is supported for decoding only: this NIC has no GIDs of that kind.
         if lengths.is_err() || layout.carrier == Carrier::RoceV1 || !ip_checksum_is_right(frame, &layout) {
             counters.rx_malformed += 1;
             return;
@@ -51,7 +51,7 @@ impl Nic {
         };
         let dest_qp = header.dest_qp();
         if dst.is_multicast() {
-            // A network may send multicast back to where it came from, but members here heard it when it left.
+            // A network may return multicast packets to the sender, but the members on this NIC received them when they left.
             if port != Nic::LOOPBACK && self.is_ours_alone(src) {
                 self.shared.counters.rx_wrong_source += 1;
                 return;
@@ -83,7 +83,7 @@ impl Nic {
             self.shared.counters.rx_bad_qp += 1;
             return;
         }
-        // Nobody else has our addresses: what comes from them comes by the port to ourselves.
+        // No other NIC has these addresses: packets from them arrive by loopback only.
         let right = match slot.peer {
             Some(_) => slot.is_between(src, dst, port),
             None => port == Nic::LOOPBACK || !self.is_ours_alone(src),
@@ -105,20 +105,21 @@ impl Nic {
         }
     }
 
-    /// Whether a source may send one more datagram to QP1: else it takes no receive, so that no source can keep others from QP1.
+    /// Whether a source may send one more datagram to QP1. If not, the datagram takes no receive, so that no source can block QP1 for
+    /// others.
     fn admit_to_gsi(&mut self, now: Instant, port: usize, source: IpAddr) -> bool {
-        // NICs that share an address would share its rate; who carries their frames knows them apart.
+        // NICs that share an address would share its rate; the carrier of their frames can tell them apart and limits each.
         if self.shares_addresses && self.is_ours(source) {
             return true;
         }
         let Some(rates) = &mut self.source_rates else { return true };
-        // What comes from this NIC's own programs is their own affair.
+        // Datagrams of this NIC's own programs are not limited.
         let admitted = port == Nic::LOOPBACK || rates.take(now, source);
         self.shared.counters.rx_source_over_rate += u64::from(!admitted);
         admitted
     }
 
-    /// A datagram for all members of a group (IBA 10.5.2.1).
+    /// Handles a datagram for all members of a group (IBA 10.5.2.1).
     fn receive_for_group(&mut self, now: Instant, group: IpAddr, dest_qp: Qpn, frame: &mut [u8], layout: Layout) {
         let counters = &mut self.shared.counters;
         let Some(found) = self.groups.iter().position(|g| g.address == group) else {
@@ -145,7 +146,7 @@ impl Nic {
         }
     }
 
-    /// Hands a frame whose ICRC is right to its queue pair; whether that may have something to send now.
+    /// Passes a frame whose ICRC is right to its queue pair; returns whether the queue pair may have frames to send now.
     pub(super) fn deliver(&mut self, now: Instant, index: u32, frame: &[u8], layout: Layout) -> bool {
         let done = match self.payload {
             PayloadMode::Real => RoceHeaders::read(frame, &layout, |h| self.hand_over(now, index, frame, &layout, h)),
@@ -159,22 +160,22 @@ impl Nic {
         })
     }
 
-    #[inline(never)] // each kind of extension headers is handed over where it was read
+    #[inline(never)] // each kind of extension headers is passed on where it was parsed
     fn hand_over(&mut self, now: Instant, index: u32, frame: &[u8], layout: &Layout, packet: &RoceHeaders<'_>) -> bool {
         let counters = &mut self.shared.counters;
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return false };
-        // The membership bit does not matter: one full member of the two is enough, and we are one (IBA 10.9.1.1).
+        // The membership bit is ignored: it is enough that one of the two is a full member, and this NIC is one (IBA 10.9.1.1).
         if (packet.bth.pkey ^ slot.pkey) & 0x7fff != 0 {
             counters.rx_bad_pkey += 1;
             return false;
         }
-        // Packets of another service, and of a header version nobody has defined, are dropped (IBA 9.6.1).
+        // Packets of another service, and of an undefined header version, are dropped (IBA 9.6.1).
         let opcode = packet.bth.opcode;
         let service = slot.service;
         let of_packet = opcode.service();
         let fits = of_packet == service || opcode == Opcode::CNP || slot.endpoint.qp.takes(of_packet);
         if !fits || packet.bth.tver != 0 {
-            // A queue pair of a reliable connection may have credit, and has agreed on none.
+            // A queue pair of a reliable connection may support credit, but did not agree on it.
             match opcode == Opcode::XP_CREDIT && slot.init.transport.has_credit() {
                 true => counters.eqds_credit_rejected += 1,
                 false => counters.rx_malformed += 1,
@@ -188,7 +189,7 @@ impl Nic {
             bth: packet.bth,
             ext: packet.ext,
             payload_len: packet.payload.len() as u32,
-            // What is elided is not there; an acknowledgement's bitmap always is.
+            // An elided payload is missing; the bitmap of an acknowledgement is always present.
             payload: frame.get(packet.payload.clone()).unwrap_or_default(),
             grh: grh.as_ref().map(|grh| (grh, ethernet::Packet::new_unchecked(&*frame).src())),
             ecn_ce,

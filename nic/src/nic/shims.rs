@@ -1,4 +1,4 @@
-//! Layers below queue pairs: frames on their way through authentication and shims, and the memory that shims share.
+//! Layers below queue pairs: frames pass through authentication and shims. Also the memory that the shims share.
 
 use softnic_transports::qp::{PayloadMode, QueuePair};
 use softnic_transports::shim::{ReceivedFrame, Shim, ShimAction, ShimPools, ShimResources};
@@ -7,7 +7,7 @@ use softnic_wire::{Instant, Layout, Qpn, icrc};
 use super::{Nic, ObjectError};
 
 impl Nic {
-    /// A frame for a queue pair with authentication or a shim. Says whether there may be something to send now.
+    /// Handles a frame for a queue pair with authentication or a shim. Returns whether the queue pair may have frames to send now.
     #[inline(never)]
     pub(super) fn receive_through_layers(
         &mut self,
@@ -26,7 +26,7 @@ impl Nic {
         }
     }
 
-    /// A plain frame for a queue pair with a shim.
+    /// Handles a plain frame for a queue pair with a shim.
     fn receive_through_shim(&mut self, now: Instant, index: u32, frame: &[u8], layout: Layout) -> bool {
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return false };
         let resources = ShimResources { pools: &mut self.pools, counters: &mut self.shared.counters };
@@ -49,9 +49,10 @@ impl Nic {
         }
     }
 
-    /// Hands over the frames that a shim held back or recovered, and arms its timer. Says whether there may be something to send now.
+    /// Delivers the frames that a shim held back or recovered, and arms its timer. Returns whether the queue pair may have frames to send
+    /// now.
     fn deliver_held(&mut self, now: Instant, index: u32) -> bool {
-        // Taken out for the time, so that the frame does not borrow the NIC that it is delivered to.
+        // Taken out meanwhile, so that the frame does not borrow the NIC that it is delivered to.
         let mut held = std::mem::take(&mut self.held);
         let mut active = false;
         while let Some(Some(slot)) = self.slots.get_mut(index as usize) {
@@ -60,7 +61,7 @@ impl Nic {
             let len = len.min(held.len());
             let frame = &mut held[..len];
             let Ok(layout) = Layout::locate(frame) else { continue };
-            // Whatever the shim made of it, it has to prove itself.
+            // The ICRC is checked, whatever the shim did with the frame.
             if self.payload == PayloadMode::Real && icrc::verify(frame, &layout).is_err() {
                 self.shared.counters.rx_icrc_encapsulated += 1;
                 continue;
@@ -72,7 +73,7 @@ impl Nic {
         active
     }
 
-    /// Time has passed for a shim.
+    /// Handles a timeout of a shim.
     pub(super) fn handle_shim_timeout(&mut self, now: Instant, index: u32) {
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
         let resources = ShimResources { pools: &mut self.pools, counters: &mut self.shared.counters };
@@ -80,7 +81,7 @@ impl Nic {
         self.deliver_held(now, index);
     }
 
-    /// Puts a shim below a queue pair.
+    /// Installs a shim below a queue pair.
     pub fn set_shim(&mut self, qpn: Qpn, shim: Option<Box<dyn Shim>>) -> Result<(), ObjectError> {
         let index = self.index_of(qpn).ok_or(ObjectError::NoSuchQp)?;
         self.reset_shim(index);
@@ -90,7 +91,7 @@ impl Nic {
         Ok(())
     }
 
-    /// Calls the shim of a queue pair, where it is an `S` and the peer agreed to it; what it has to send then goes.
+    /// Calls the shim of a queue pair, if it is an `S` and the peer agreed to it. Frames that the shim then has are sent.
     pub fn with_shim<S: Shim, T>(&mut self, qpn: Qpn, call: impl FnOnce(&mut S) -> T) -> Result<T, ObjectError> {
         let (index, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
         let result = call(slot.endpoint.agreed_shim().ok_or(ObjectError::WrongKind)?);
@@ -98,13 +99,13 @@ impl Nic {
         Ok(result)
     }
 
-    /// The memory that shims share: to be made of another size before there is any of them, to see what happens when it runs out.
+    /// The memory shared by shims: tests change its size before any shim exists, to see what happens when it runs out.
     #[doc(hidden)]
     pub fn shim_pools(&mut self) -> &mut ShimPools {
         &mut self.pools
     }
 
-    /// The shim gives back its memory, and is gone.
+    /// Removes a shim, which returns its memory.
     pub(super) fn reset_shim(&mut self, index: u32) {
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
         slot.endpoint.reset_shim(ShimResources { pools: &mut self.pools, counters: &mut self.shared.counters });

@@ -1,4 +1,4 @@
-//! The way out: which queue pair sends next, by which port, and when one wants to be woken.
+//! The transmit path: which queue pair sends next, by which port, and when one must be called again.
 
 use softnic_transports::negotiation::FallbackReason;
 use softnic_transports::prefetch;
@@ -9,12 +9,12 @@ use super::{Nic, Shared, Turns};
 use crate::address_handles::AddressHandle;
 use crate::qp::Slot;
 
-/// Bytes that a queue pair sends in its turn: four of the longest frames, so that with thousands of queue pairs fetching the
-/// state of each is not what a packet costs. A turn ends with the frame that uses it up, and what that was too much is taken
-/// off the next turn.
+/// Number of bytes that a queue pair sends in its turn: four of the longest frames, so that with thousands of queue pairs, fetching the
+/// state of each does not dominate the cost of a packet. A turn ends with the frame that uses it up, and the excess is deducted from the
+/// next turn.
 const QUANTUM: u32 = 4 * super::MAX_FRAME as u32;
 
-/// Frames that [`Nic::loop_back`] carries at most in one call, so that a driver's loop goes on.
+/// Maximum number of frames that [`Nic::loop_back`] carries in one call, so that a driver's loop continues.
 const LOOP_BATCH: usize = 256;
 
 impl Shared {
@@ -26,13 +26,13 @@ impl Shared {
 }
 
 impl Nic {
-    /// Something happened to the queue pair in slot `index`: it may have something to send, and its timer may have moved.
+    /// Marks the queue pair in slot `index` as active: it may have frames to send, and its timer may have changed.
     #[inline]
     pub(super) fn activate(&mut self, index: u32) {
         let Some(Some(slot)) = self.slots.get(index as usize) else { return };
         let (queued, port) = (slot.queued, self.port_of(slot));
         if queued != Some(port) {
-            // It waits at the other port, which nobody may ask: the wire may be down, and only loopback be in use.
+            // The queue pair is in the list of the other port, which may never be polled: the wire may be down, with only loopback in use.
             if let Some(other) = queued {
                 self.dequeue(index, other);
             }
@@ -41,7 +41,7 @@ impl Nic {
         self.rearm(index);
     }
 
-    /// Takes a queue pair out of the list of a port, and ends its turn if it has it.
+    /// Removes a queue pair from the list of a port, and ends its turn if it has the turn.
     pub(super) fn dequeue(&mut self, index: u32, port: usize) {
         if self.turns[port].ready.front() == Some(&index) {
             self.turns[port].left = 0;
@@ -57,14 +57,14 @@ impl Nic {
         }
     }
 
-    /// The queue pair that sends next by `port`: round robin by bytes, so that who sends short packets is not served worse, and
-    /// its state is fetched once for many of them.
+    /// The queue pair that sends next by `port`. Round robin by bytes, so that senders of short packets get as much as others, and the
+    /// state of a queue pair is fetched once for many short packets.
     #[inline]
     fn whose_turn(&mut self, port: usize) -> Option<u32> {
         if self.turns[port].left > 0 {
             let index = self.turns[port].ready.front().copied()?;
             match self.slots.get(index as usize) {
-                // A datagram queue pair may go elsewhere with its next packet, also with one that was posted meanwhile.
+                // The next packet of a datagram queue pair may leave by another port; that includes one that was posted meanwhile.
                 Some(Some(slot)) if slot.peer.is_none() && self.port_of(slot) != port => self.turns[port].left = 0,
                 _ => return Some(index),
             }
@@ -87,8 +87,8 @@ impl Nic {
         None
     }
 
-    /// While one queue pair has its turn, what the next ones need is fetched: the work of the next, the state of the one behind it, and
-    /// where that of the third is.
+    /// While one queue pair has its turn, the data of the following ones is prefetched: the work of the next, the state of the second, and
+    /// the slot of the third.
     #[inline]
     fn prefetch_next(&self, port: usize) {
         let behind = |i: usize| self.turns[port].ready.get(i).and_then(|&index| self.slots.get(index as usize));
@@ -107,7 +107,7 @@ impl Nic {
     fn spend(&mut self, index: u32, port: usize, bytes: usize) {
         let (left, bytes) = (self.turns[port].left, bytes as u32);
         let Some(Some(slot)) = self.slots.get(index as usize) else { return };
-        // Its next datagram may go elsewhere, and only that port will be asked for it.
+        // The next datagram may leave by another port, and only that port is polled for it.
         let leaves_by = self.port_of(slot);
         if bytes < left && leaves_by == port {
             self.turns[port].left = left - bytes;
@@ -121,7 +121,7 @@ impl Nic {
         self.enqueue(index, leaves_by);
     }
 
-    /// The queue pair at the head of the list has nothing to send: idle ones cost nothing.
+    /// The queue pair at the head of the list has no frame to send and leaves the list, so that idle queue pairs cost nothing.
     #[inline]
     fn end_turn(&mut self, index: u32, port: usize) {
         self.turns[port].left = 0;
@@ -131,7 +131,7 @@ impl Nic {
         }
     }
 
-    /// The port by which a queue pair's next frame leaves: a connection's is always the same, a datagram's its own.
+    /// The port by which a queue pair's next frame leaves: fixed for a connection, given by the address handle for a datagram.
     #[inline]
     fn port_of(&self, slot: &Slot) -> usize {
         match slot.peer {
@@ -146,7 +146,7 @@ impl Nic {
         self.timers.arm(index, slot.endpoint.poll_timeout());
     }
 
-    /// One frame of the queue pair in slot `index`, if it has one; and whether it is a connection.
+    /// Writes one frame of the queue pair in slot `index`, if it has one. The second result says whether the queue pair is a connection.
     #[inline]
     fn transmit(&mut self, now: Instant, index: u32, tx: &mut TxFrame<'_>) -> (bool, bool) {
         match self.slots.get_mut(index as usize) {
@@ -159,7 +159,7 @@ impl Nic {
         }
     }
 
-    /// One frame of a queue pair without a peer of its own.
+    /// Writes one frame of a datagram queue pair.
     #[inline(never)]
     fn transmit_datagram(&mut self, now: Instant, index: u32, tx: &mut TxFrame<'_>) -> bool {
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return false };
@@ -172,9 +172,9 @@ impl Nic {
         sent
     }
 
-    /// What goes to a group goes to its members on this NIC too; no switch would bring it back (IBA 10.5.2.1).
+    /// Delivers a packet to a group to the members on this NIC, too, because no switch returns it (IBA 10.5.2.1).
     fn deliver_to_self(&mut self, now: Instant, tx: &TxFrame<'_>) {
-        // Taken out for the time, so that the frame does not borrow the NIC that it is delivered to.
+        // Taken out meanwhile, so that the frame does not borrow the NIC that it is delivered to.
         let mut held = std::mem::take(&mut self.held);
         let (a, b) = tx.segments();
         let len = a.len() + b.len();
@@ -186,8 +186,7 @@ impl Nic {
         self.held = held;
     }
 
-    /// Carries frames among this NIC's own queue pairs; for drivers that have no faults to put in their way. Says whether
-    /// there was any.
+    /// Carries frames between this NIC's own queue pairs; for drivers that inject no faults into them. Returns whether there was any frame.
     pub fn loop_back(&mut self, now: Instant) -> bool {
         let Turns { ready, mads, .. } = &self.turns[Nic::LOOPBACK];
         if ready.is_empty() && mads.is_empty() {
@@ -236,7 +235,7 @@ impl Node for Nic {
                 self.shared.counters.sent_pkts += 1;
                 self.shared.counters.sent_bytes += bytes as u64;
                 match self.turns[port].left.checked_sub(bytes as u32) {
-                    // A connection's next frame leaves by the same port.
+                    // The next frame of a connection leaves by the same port.
                     Some(left) if left > 0 && connected => self.turns[port].left = left,
                     _ => self.spend(index, port, bytes),
                 }
@@ -244,7 +243,7 @@ impl Node for Nic {
             }
             self.end_turn(index, port);
         }
-        // What the layer posts now is sent before its next turn.
+        // The work that the layer posts now is sent before its next turn.
         self.layer.is_some() && self.progress_layer_if_sent(now) && self.poll_transmit(now, port, tx)
     }
 

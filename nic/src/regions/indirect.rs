@@ -1,21 +1,21 @@
 //! Indirect keys: zero-based keys of slots of equal length, each of which points into a region, or nowhere (SDR-RDMA §3.2.2, §3.3).
 //!
-//! Address a is in slot a / M, at offset a mod M. What goes to a slot that points nowhere is taken and forgotten, as by a null region: its
-//! sender may not know yet that nobody wants it any more.
+//! Address a is in slot a / M, at offset a mod M. Data for a slot that points nowhere is accepted and discarded, as by a null region: the
+//! sender may not know yet that the data is not wanted any more.
 
 use softnic_transports::memory::{Access, AccessError, PdId, Region};
 
 use super::{Backing, Bound, Entry, MrError, Object, Regions, TAG_BITS, check_access, inside};
 use crate::table::Generator;
 
-/// Where a slot of an indirect key points: into a region of the same protection domain.
+/// The target of a slot of an indirect key: memory in a region of the same protection domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotTarget {
     /// The region's key.
     pub key: u32,
-    /// The first byte, by the addresses that the region has in work requests.
+    /// The first byte, by the region's addresses in work requests.
     pub addr: u64,
-    /// Bytes from there on, no more than the slot has.
+    /// Number of bytes, no more than the slot has.
     pub len: u64,
 }
 
@@ -23,20 +23,20 @@ pub struct SlotTarget {
 pub(super) struct Indirect {
     pub(super) pd: PdId,
     access: Access,
-    /// The length of a slot is two to this power.
+    /// Base-2 logarithm of the length of a slot.
     shift: u32,
     slots: Box<[Slot]>,
 }
 
-/// Memory that is found without another look at the table, for every packet comes by here.
+/// A slot with its memory resolved, without a second table lookup, because every packet uses it.
 struct Slot {
     backing: Backing,
-    /// Of the slot's first byte in it.
+    /// The offset of the slot's first byte in the memory.
     start: u64,
     len: u64,
     /// The rights of the region.
     access: Access,
-    /// The region's place in the table; `None` where the slot points nowhere.
+    /// The index of the region in the table; `None` if the slot points nowhere.
     region: Option<u32>,
 }
 
@@ -55,7 +55,7 @@ impl Indirect {
         Ok(Indirect { pd, access, shift: slot_len.ilog2(), slots })
     }
 
-    /// The memory and the offset in it, if all of the access is allowed and in one slot.
+    /// The memory and the offset in it, if the whole access is allowed and inside one slot.
     #[inline]
     pub(super) fn translate(&self, r: Region, len: u64) -> Result<(&Backing, u64), AccessError> {
         if self.pd != r.pd {
@@ -79,7 +79,7 @@ impl Indirect {
 }
 
 impl Regions {
-    /// A key of `slots` slots of `slot_len` bytes, which point nowhere yet.
+    /// Creates a key of `slots` slots of `slot_len` bytes, which point nowhere yet.
     pub(crate) fn alloc_indirect(
         &mut self,
         pd: PdId,
@@ -90,7 +90,7 @@ impl Regions {
         self.insert(Object::Indirect(Indirect::new(pd, slot_len, slots, access)?), random)
     }
 
-    /// The same under a key that another NIC of the same device drew.
+    /// As `alloc_indirect`, under a key that another NIC of the same device drew.
     pub(crate) fn alloc_indirect_as(
         &mut self,
         key: u32,
@@ -108,7 +108,7 @@ impl Regions {
         }
     }
 
-    /// Lets a slot point somewhere else, or nowhere. After an error all is as it was.
+    /// Sets the target of a slot, or removes it. After an error nothing has changed.
     pub(crate) fn set_slot(&mut self, key: u32, slot: u32, target: Option<SlotTarget>) -> Result<(), MrError> {
         let indirect = self.indirect_mut(key)?;
         let (pd, size) = (indirect.pd, 1 << indirect.shift);
@@ -117,7 +117,7 @@ impl Regions {
             None => Slot::NOWHERE,
             Some(target) => self.slot_into(pd, size, target)?,
         };
-        // First the new user, then the old one goes: they may be of one region.
+        // The new user is added before the old one is removed, because both may be of one region.
         if let Some(region) = new.region.and_then(|place| self.region_mut(place)) {
             region.users += 1;
         }
@@ -141,7 +141,7 @@ impl Regions {
         Ok(Slot { backing, start, len: target.len, access: region.access, region: place })
     }
 
-    /// Forgets an indirect key, wherever its slots point.
+    /// Destroys an indirect key, whatever the targets of its slots are.
     pub(crate) fn dealloc_indirect(&mut self, key: u32) -> Result<(), MrError> {
         let indirect = self.indirect_mut(key)?;
         let places: Vec<u32> = indirect.slots.iter().filter_map(|slot| slot.region).collect();
@@ -150,14 +150,14 @@ impl Regions {
         Ok(())
     }
 
-    /// A window or a slot lies in that region no more.
+    /// Removes one user of a region: a window or a slot.
     fn release_place(&mut self, place: Option<u32>) {
         if let Some(region) = place.and_then(|place| self.region_mut(place)) {
             region.users -= 1;
         }
     }
 
-    /// A window lies there no more.
+    /// Removes the binding of a window from its region.
     pub(super) fn release(&mut self, bound: Option<Bound>) {
         self.release_place(bound.map(|bound| bound.region));
     }
@@ -201,14 +201,14 @@ mod tests {
         regions.set_slot(key, 2, target(0x1010, 40)).unwrap();
         regions.write(at(key, 2 * M + 5), &[1, 2, 3]).unwrap();
         assert_eq!((buffer.load_byte(0x15), buffer.load_byte(0x17), buffer.load_byte(0x18)), (1, 3, 0));
-        // The bounds of what it points to, and of the slot.
+        // The bounds of the slot's target, and of the slot.
         assert_eq!(regions.write(at(key, 2 * M + 37), &[7; 3]), Ok(()));
         assert_eq!(regions.write(at(key, 2 * M + 38), &[7; 3]), Err(AccessError::Bounds));
         assert_eq!(regions.write(at(key, 3 * M - 1), &[7; 2]), Err(AccessError::Bounds), "of two slots");
         assert_eq!(regions.write(at(key, M - 1), &[7; 2]), Err(AccessError::Bounds), "of two that point nowhere");
         assert_eq!(regions.write(at(key, 4 * M), &[7]), Err(AccessError::Bounds));
         assert_eq!(regions.write(at(key, u64::MAX), &[7]), Err(AccessError::Bounds));
-        // What points nowhere takes all, and has nothing.
+        // A slot that points nowhere accepts all writes and reads as zeros.
         assert_eq!(regions.write(at(key, 0), &[7; M as usize]), Ok(()));
         let mut out = [9; 4];
         regions.read(Region { access: Access::REMOTE_READ, ..at(key, 60) }, &mut out).unwrap();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a model that keeps an array for each slot.
+        /// Compared with a model that keeps an array for each slot.
         #[test]
         fn writes_land_where_a_model_says(
             ops in prop::collection::vec((0u32..5, 0u64..320, 0u64..100, any::<bool>()), 1..60),

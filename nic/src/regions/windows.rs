@@ -1,4 +1,4 @@
-//! Memory windows: made, bound to regions, invalidated, and what is accessed through them (IBA 10.6.7).
+//! Memory windows: creation, binding, invalidation, and access through them (IBA 10.6.7).
 
 use softnic_transports::memory::{Access, AccessError, Bind, PdId, Region};
 use softnic_transports::planted::{Bug, planted};
@@ -8,7 +8,7 @@ use super::{Backing, Bound, Entry, MrError, Object, Regions, TAG_BITS, Window, W
 use crate::table::Generator;
 
 impl Regions {
-    /// A window that is bound nowhere yet.
+    /// Creates an unbound window.
     pub(crate) fn alloc_window(
         &mut self,
         pd: PdId,
@@ -18,7 +18,7 @@ impl Regions {
         self.insert(Object::Window(Window { pd, kind, bound: None }), random)
     }
 
-    /// Forgets a window, bound or not, by any key that it ever had.
+    /// Destroys a window, bound or not, by any key that it ever had.
     pub(crate) fn dealloc_window(&mut self, key: u32) -> Result<(), MrError> {
         let place = key >> TAG_BITS;
         let Some(Entry { object: Object::Window(window), .. }) = self.table.get(place) else {
@@ -32,14 +32,14 @@ impl Regions {
 
     /// Binds a window by a work request of `qpn` (IBA 10.6.7.2.3).
     pub(crate) fn bind(&mut self, qpn: Qpn, pd: PdId, b: &Bind) -> Result<(), AccessError> {
-        // Whatever tag it has: one that a bind before this was to give it, and that failed, must not be in the way.
+        // The tag is ignored: the program may pass the key that an earlier bind was to assign, even if that bind failed.
         let place = self.table.get(b.window >> TAG_BITS);
         let Some(Entry { object: Object::Window(window), .. }) = place else { return Err(AccessError::Key) };
         if window.pd != pd {
             return Err(AccessError::Domain);
         }
         let (kind, old) = (window.kind, window.bound);
-        // A window of type 2 is free before it is bound, and never bound to nothing.
+        // A window of type 2 must be unbound before it is bound, and cannot be bound to nothing.
         if kind == WindowType::Type2B && (old.is_some() || b.len == 0) {
             return Err(AccessError::Window);
         }
@@ -49,14 +49,14 @@ impl Regions {
             region.users += 1;
         }
         if let Some(entry) = self.table.get_mut(b.window >> TAG_BITS) {
-            // The low eight bits are the program's; in the others it may have passed anything.
+            // The low eight bits are set by the program; the other bits that it passed are ignored.
             entry.tag = b.rkey as u8;
             entry.object = Object::Window(Window { pd, kind, bound: new });
         }
         Ok(())
     }
 
-    /// How a window is bound here, by any key that it ever had.
+    /// The binding of a window, by any key that it ever had.
     pub(crate) fn binding(&self, key: u32) -> Option<WindowBinding> {
         match self.table.get(key >> TAG_BITS)? {
             Entry { tag, object: Object::Window(window) } => Some(WindowBinding { tag: *tag, bound: window.bound }),
@@ -75,7 +75,7 @@ impl Regions {
         }
     }
 
-    /// Where the window would lie, if its region allows it.
+    /// The binding that the window would get, if its region allows it.
     fn place_window(&self, qpn: Qpn, pd: PdId, kind: WindowType, b: &Bind) -> Result<Bound, AccessError> {
         let Some(Object::Region(region)) = self.find(b.lkey) else { return Err(AccessError::Key) };
         if region.pd != pd {
@@ -95,8 +95,8 @@ impl Regions {
         })
     }
 
-    /// Makes a window's key invalid. Only windows of type 2 that are bound can be, and only through their queue pair;
-    /// a region lives until it is deregistered (IBA 10.6.7.2.5).
+    /// Invalidates a window's key. Only bound windows of type 2 can be invalidated, and only through their queue pair; a region stays valid
+    /// until it is deregistered (IBA 10.6.7.2.5).
     pub(crate) fn invalidate(&mut self, qpn: Qpn, pd: PdId, key: u32) -> Result<(), AccessError> {
         let Some(Object::Window(window)) = self.find(key) else { return Err(AccessError::Key) };
         if window.pd != pd || window.bound.is_some_and(|b| b.qpn != Some(qpn)) {
@@ -116,8 +116,8 @@ impl Regions {
         Ok(())
     }
 
-    /// A queue pair is gone: windows that only it could use and invalidate lie nowhere any more, lest another that gets its
-    /// number lets the peer in.
+    /// A queue pair was destroyed: unbinds the windows that only it could use and invalidate, so that a later queue pair with its number
+    /// does not give the peer access.
     pub(crate) fn forget_queue_pair(&mut self, qpn: Qpn) {
         let of_it = |entry: &mut Entry| match &mut entry.object {
             Object::Window(w) if w.bound.is_some_and(|b| b.qpn == Some(qpn)) => w.bound.take(),
@@ -129,7 +129,7 @@ impl Regions {
         }
     }
 
-    /// A window is for the peer: it has no lkey.
+    /// A window is for the peer only: it has no lkey.
     pub(super) fn translate_window(&self, w: &Window, r: Region, len: u64) -> Result<(&Backing, u64), AccessError> {
         let bound = w.bound.filter(|_| r.access.intersects(Access::REMOTE)).ok_or(AccessError::Key)?;
         if w.pd != r.pd || bound.qpn.is_some_and(|qpn| qpn != r.qpn && !planted(Bug::WindowOfAnother)) {

@@ -1,4 +1,4 @@
-//! The XDP program on a device, and the map of its sockets: what all queues of the device share.
+//! The XDP program on a device, and the map of its sockets: the state shared by all queues of the device.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -11,7 +11,7 @@ use super::patience::patiently;
 use super::program::{redirect_everything, redirect_roce};
 use crate::bpf::{Kind, Mode, Program, XDP_DROP, XDP_PASS, XskMap};
 
-/// A program that is attached as long as this lives.
+/// A program that stays attached while this value lives.
 #[derive(Debug)]
 pub(super) struct Attachment {
     map: XskMap,
@@ -22,8 +22,8 @@ pub(super) struct Attachment {
 }
 
 impl Attachment {
-    /// Loads the program and attaches it: in the driver if that can, else behind it. `fragments` asks for packets in several
-    /// pieces.
+    /// Loads the program and attaches it: in the driver (native mode) if the driver supports that, else behind it. `fragments` requests
+    /// packets in several pieces.
     pub(super) fn new(device: &Device, takes: Takes, fragments: bool) -> Result<Attachment, AfXdpError> {
         let map = XskMap::new(device.rx_queues).map_err(AfXdpError::when("make a map of sockets"))?;
         let map_fd = map.as_fd().as_raw_fd();
@@ -64,28 +64,28 @@ impl Attachment {
             .map_err(AfXdpError::when("load the XDP program"))
     }
 
-    /// Packets of `queue` go to `socket` from now on.
+    /// Redirects packets of `queue` to `socket` from now on.
     pub(super) fn insert(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), AfXdpError> {
         self.map.insert(queue, socket).map_err(AfXdpError::when("put a socket into the map"))
     }
 
-    /// The map and the link.
+    /// The descriptors of the map and the link.
     pub(super) fn descriptors(&self) -> Vec<RawFd> {
         vec![self.map.as_fd().as_raw_fd(), self.link.as_raw_fd()]
     }
 
-    /// Whether it runs in the driver.
+    /// Whether the program runs in the driver.
     pub(super) fn native(&self) -> bool {
         self.mode == Mode::Native
     }
 
-    /// Whether it takes packets in several pieces.
+    /// Whether the program accepts packets in several pieces.
     pub(super) fn fragments(&self) -> bool {
         self.fragments
     }
 }
 
-/// A map for the sockets of so many queues, and the program that sends them every frame.
+/// Creates a map for the sockets of `queues` queues, and the program that redirects every frame to them.
 pub(crate) fn redirect_to_sockets(queues: u32) -> Result<(XskMap, Program), AfXdpError> {
     let map = XskMap::new(queues).map_err(AfXdpError::when("make a map of sockets"))?;
     let code = redirect_everything(map.as_fd().as_raw_fd(), XDP_DROP);

@@ -1,4 +1,4 @@
-//! Binding an AF_XDP socket to a queue of a device: with copies or without, and what a refusal means.
+//! Binds an AF_XDP socket to a queue of a device, in zero-copy or copy mode, and interprets a refusal.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use super::holder::Holder;
 use super::mode::CopyMode;
 use super::socket::Socket;
 
-/// Binds to a queue; says whether frames of two chunks are possible.
+/// Binds the socket to a queue; returns whether frames may span two chunks.
 pub(super) fn bind(
     socket: &Socket,
     device: &Device,
@@ -19,7 +19,7 @@ pub(super) fn bind(
 ) -> Result<bool, AfXdpError> {
     let flags = libc::XDP_USE_NEED_WAKEUP | mode.flag();
     let failed = |e: io::Error| match e.raw_os_error() {
-        // EINVAL: virtio_net, where QEMU lets it use memory as it is.
+        // EINVAL comes from virtio_net, where QEMU lets the device use memory directly.
         Some(libc::EOPNOTSUPP | libc::EINVAL) if mode == CopyMode::ZeroCopy => no_zero_copy(device),
         _ => bind_error(device, queue, e),
     };
@@ -33,7 +33,7 @@ pub(super) fn bind(
     socket.bind(device.ifindex, queue, flags).map(|()| false).map_err(failed)
 }
 
-/// Zero-copy was asked for in vain.
+/// The error for a device that does not support the requested zero-copy.
 pub(super) fn no_zero_copy(device: &Device) -> AfXdpError {
     AfXdpError::NoZeroCopy { interface: device.name.clone(), why: drivers::refusal(device) }
 }

@@ -1,5 +1,5 @@
-//! The carrier of a device that is opened: drivers reset the NIC when a program is attached or goes (seen with igb), and the link is away for a
-//! moment. Opening waits for that, so that nobody takes it for a failure.
+//! The carrier of a device that is opened. Some drivers reset the NIC when a program is attached or detached (seen with igb), and the link
+//! is down for a moment. Opening waits for the link, so that the interruption is not taken for a failure.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,28 +9,28 @@ use super::drivers;
 use super::error::AfXdpError;
 use crate::host_network::Interface;
 
-/// How long a link that was there may take to come back: autonegotiation of 1000BASE-T takes some 3 s.
+/// How long to wait for a link that was up before: autonegotiation of 1000BASE-T takes about 3 s.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long one that was not there before is waited for: the last user may just have closed the device, and the driver resets the NIC then, too.
-/// More often there is no cable.
+/// How long to wait for a link that was not up before. Its last user may just have closed the device, after which the driver resets the NIC
+/// too; more often there is no cable.
 const SHORT_PATIENCE: Duration = Duration::from_secs(5);
-/// How often to look.
+/// Interval between checks of the link.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The link of a device before it is opened.
+/// The state of a device's link before the device is opened.
 pub(super) struct Carrier {
     had_link: bool,
-    /// For how long it is waited for.
+    /// How long to wait for the link.
     patience: Duration,
 }
 
-/// Whether packets pass; `None` where the device is not even switched on, or nobody can tell.
+/// Whether the link is up; `None` if the interface is administratively down, or if its state is unknown.
 fn link(device: &Device) -> Option<bool> {
     Interface::by_index(device.ifindex).ok().filter(|at| at.admin_up).map(|at| at.up)
 }
 
 impl Carrier {
-    /// Looks before anything is attached.
+    /// Reads the link state before a program is attached.
     pub(super) fn before(device: &Device) -> Carrier {
         Carrier::of(link(device) == Some(true), drivers::keeps_link(device))
     }
@@ -54,7 +54,7 @@ impl Carrier {
         Err(AfXdpError::NoCarrier { interface: device.name.clone(), seconds: self.patience.as_secs() })
     }
 
-    /// The same, of a link and a clock that tests have; whether the link is there.
+    /// As `wait`, with a link and a clock supplied by the caller; returns whether the link is up.
     fn wait_with(
         &self,
         link: impl Fn() -> Option<bool>,
@@ -77,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    /// Waits for a link that comes at a time, if it does; whether it came, and how long that took.
+    /// Waits for a link that comes up at `comes_at`, if it does; returns whether it came up, and how long that took.
     fn waited(carrier: &Carrier, comes_at: Option<Duration>) -> (bool, Duration) {
         let now = Cell::new(Duration::ZERO);
         let link = || Some(comes_at.is_some_and(|at| now.get() >= at));

@@ -10,7 +10,7 @@ use softnic_wire::MacAddr;
 
 use super::error::AfXdpError;
 
-/// ethtool's question for the number of queues.
+/// The ethtool command that reads the number of queues.
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 
 /// `struct ethtool_channels`.
@@ -28,10 +28,10 @@ struct Channels {
     combined: u32,
 }
 
-/// ethtool's older question for the link, which every driver answers.
+/// The older ethtool command that reads the link settings, which every driver answers.
 const ETHTOOL_GSET: u32 = 0x1;
 
-/// `struct ethtool_cmd`, as far as it is looked at: the speed in Mbit/s, in two halves.
+/// `struct ethtool_cmd`, as far as it is used: the speed in Mbit/s, in two halves.
 #[repr(C)]
 #[derive(Default)]
 struct LinkSettings {
@@ -47,10 +47,10 @@ struct LinkSettings {
     reserved: [u32; 2],
 }
 
-/// ethtool's question for the driver.
+/// The ethtool command that reads the driver's name.
 const ETHTOOL_GDRVINFO: u32 = 0x3;
 
-/// `struct ethtool_drvinfo`, as far as it is looked at.
+/// `struct ethtool_drvinfo`, as far as it is used.
 #[repr(C)]
 struct DriverInfo {
     cmd: u32,
@@ -58,10 +58,10 @@ struct DriverInfo {
     rest: [u8; 160],
 }
 
-/// ethtool's question for the places of the rings.
+/// The ethtool command that reads the number of ring entries.
 const ETHTOOL_GRINGPARAM: u32 = 0x10;
 
-/// `struct ethtool_ringparam`: four limits, and what is in force.
+/// `struct ethtool_ringparam`: four limits, and the current values.
 #[repr(C)]
 #[derive(Default)]
 struct Places {
@@ -74,26 +74,26 @@ struct Places {
 /// A network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// Its name.
+    /// Its interface name.
     pub name: String,
-    /// Its number.
+    /// Its interface index.
     pub ifindex: u32,
-    /// Its address.
+    /// Its MAC address.
     pub mac: MacAddr,
     /// The longest packet that it carries, without the Ethernet header.
     pub mtu: usize,
-    /// Its receive queues.
+    /// Number of receive queues.
     pub rx_queues: u32,
-    /// Places of the ring of a receive queue, if the driver reports them: in zero-copy as many chunks are the NIC's.
+    /// Number of entries in the ring of a receive queue, if the driver reports it. In zero-copy the NIC's ring holds that many chunks.
     pub rx_places: Option<u32>,
-    /// The link's rate in bits a second, if the driver reports it.
+    /// The link rate in bits per second, if the driver reports it.
     pub rate: Option<u64>,
-    /// Its driver's name, if the driver reports it.
+    /// The name of its driver, if the driver reports it.
     pub driver: Option<String>,
 }
 
 impl Device {
-    /// The device of that name.
+    /// Finds a device by name.
     pub fn find(name: &str) -> Result<Device, AfXdpError> {
         let missing = || AfXdpError::NoInterface(name.into());
         let c_name = CString::new(name).map_err(|_| missing())?;
@@ -111,8 +111,8 @@ impl Device {
     }
 }
 
-/// The queues as /sys shows them, for a driver that does not answer ethtool. What is mounted there may belong to another
-/// namespace, with another device of that name.
+/// The number of queues in /sys, for a driver that does not support the ethtool command. The /sys that is mounted may belong to another
+/// namespace, with another device of the same name.
 fn queues_of_sysfs(name: &str, ifindex: u32) -> Option<u32> {
     let folder = format!("/sys/class/net/{name}");
     let number: u32 = fs::read_to_string(format!("{folder}/ifindex")).ok()?.trim().parse().ok()?;
@@ -121,7 +121,7 @@ fn queues_of_sysfs(name: &str, ifindex: u32) -> Option<u32> {
     (number == ifindex && count > 0).then_some(count)
 }
 
-/// Asks about one interface by ioctl(2).
+/// Queries one interface by ioctl(2).
 struct Asker {
     socket: OwnedFd,
     name: [libc::c_char; libc::IFNAMSIZ],
@@ -138,18 +138,18 @@ impl Asker {
         for (to, from) in field.iter_mut().zip(name.as_bytes()) {
             *to = *from as libc::c_char;
         }
-        // SAFETY: the kernel just made it for us.
+        // SAFETY: the kernel just created this descriptor, and nothing else owns it.
         Ok(Asker { socket: unsafe { OwnedFd::from_raw_fd(fd) }, name: field })
     }
 
-    /// Asks one question.
+    /// Issues one ioctl.
     ///
     /// # Safety
-    /// It is one that fills in the request itself, or what `data` points to, and `data` is what it is made for.
+    /// The request `question` fills in the `ifreq` itself, or what `data` points to, and `data` has the type that the request expects.
     unsafe fn ask(&self, question: c_ulong, data: *mut libc::c_char) -> io::Result<libc::ifreq> {
         let ifr_ifru = libc::__c_anonymous_ifr_ifru { ifru_data: data };
         let mut request = libc::ifreq { ifr_name: self.name, ifr_ifru };
-        // SAFETY: `request` is what all SIOCGIF questions take; the caller answers for the data.
+        // SAFETY: `request` is the argument of all SIOCGIF requests; the caller guarantees the data.
         match unsafe { libc::ioctl(self.socket.as_raw_fd(), question as _, &mut request) } {
             0 => Ok(request),
             _ => Err(io::Error::last_os_error()),
@@ -157,21 +157,21 @@ impl Asker {
     }
 
     fn index(&self) -> io::Result<u32> {
-        // SAFETY: the answer is in the request.
+        // SAFETY: the request returns its answer in the `ifreq`.
         let answer = unsafe { self.ask(libc::SIOCGIFINDEX, std::ptr::null_mut()) }?;
         // SAFETY: this is the field that SIOCGIFINDEX fills in.
         Ok(unsafe { answer.ifr_ifru.ifru_ifindex } as u32)
     }
 
     fn mtu(&self) -> io::Result<usize> {
-        // SAFETY: the answer is in the request.
+        // SAFETY: the request returns its answer in the `ifreq`.
         let answer = unsafe { self.ask(libc::SIOCGIFMTU, std::ptr::null_mut()) }?;
         // SAFETY: this is the field that SIOCGIFMTU fills in.
         Ok(unsafe { answer.ifr_ifru.ifru_mtu } as usize)
     }
 
     fn mac(&self) -> io::Result<Option<MacAddr>> {
-        // SAFETY: the answer is in the request.
+        // SAFETY: the request returns its answer in the `ifreq`.
         let answer = unsafe { self.ask(libc::SIOCGIFHWADDR, std::ptr::null_mut()) }?;
         // SAFETY: this is the field that SIOCGIFHWADDR fills in.
         let address = unsafe { answer.ifr_ifru.ifru_hwaddr };
@@ -181,30 +181,30 @@ impl Asker {
 
     fn rx_queues(&self) -> Option<u32> {
         let mut channels = Channels { cmd: ETHTOOL_GCHANNELS, ..Channels::default() };
-        // SAFETY: the command in the first field says that the rest is to be filled in as `struct ethtool_channels`.
+        // SAFETY: the command in the first field makes the kernel fill in the rest as `struct ethtool_channels`.
         unsafe { self.ask(libc::SIOCETHTOOL, std::ptr::from_mut(&mut channels).cast()) }.ok()?;
         Some(channels.rx + channels.combined).filter(|&n| n > 0)
     }
 
     fn rx_places(&self) -> Option<u32> {
         let mut places = Places { cmd: ETHTOOL_GRINGPARAM, ..Places::default() };
-        // SAFETY: the command in the first field says that the rest is to be filled in as `struct ethtool_ringparam`.
+        // SAFETY: the command in the first field makes the kernel fill in the rest as `struct ethtool_ringparam`.
         unsafe { self.ask(libc::SIOCETHTOOL, std::ptr::from_mut(&mut places).cast()) }.ok()?;
         Some(places.rx).filter(|&n| n > 0)
     }
 
     fn rate(&self) -> Option<u64> {
         let mut link = LinkSettings { cmd: ETHTOOL_GSET, ..LinkSettings::default() };
-        // SAFETY: the command in the first field says that the rest is to be filled in as `struct ethtool_cmd`.
+        // SAFETY: the command in the first field makes the kernel fill in the rest as `struct ethtool_cmd`.
         unsafe { self.ask(libc::SIOCETHTOOL, std::ptr::from_mut(&mut link).cast()) }.ok()?;
         let mbps = u32::from(link.speed_hi) << 16 | u32::from(link.speed);
-        // All ones, in either width, are a link whose speed nobody knows.
+        // All ones, in either width, means an unknown speed.
         (!matches!(mbps, 0 | 0xffff | u32::MAX)).then(|| u64::from(mbps) * 1_000_000)
     }
 
     fn driver(&self) -> Option<String> {
         let mut info = DriverInfo { cmd: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
-        // SAFETY: the command in the first field says that the rest is to be filled in as `struct ethtool_drvinfo`, which is as long.
+        // SAFETY: the command in the first field makes the kernel fill in the rest as `struct ethtool_drvinfo`, which has this length.
         unsafe { self.ask(libc::SIOCETHTOOL, std::ptr::from_mut(&mut info).cast()) }.ok()?;
         let name = CStr::from_bytes_until_nul(&info.driver).ok()?.to_str().ok()?;
         (!name.is_empty()).then(|| name.into())

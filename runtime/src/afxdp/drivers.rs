@@ -1,21 +1,21 @@
-//! What is known of drivers: up to which MTU they have AF_XDP in zero-copy. docs/afxdp-nics.md says how each row was found.
+//! Known properties of drivers: the largest MTU at which each supports AF_XDP in zero-copy. docs/afxdp-nics.md says how each row was found.
 
 use super::device::Device;
 use crate::host_network::path_mtu;
 
-/// A driver that was tried.
+/// A driver that was tested.
 struct Driver {
     name: &'static str,
-    /// The longest MTU at which it has zero-copy; `None` where it has none at any.
+    /// The largest MTU at which zero-copy works; `None` if it works at none.
     longest: Option<usize>,
-    /// What it takes beside the MTU.
+    /// The requirements of zero-copy besides the MTU.
     needs: &'static str,
 }
 
 const DRIVERS: &[Driver] = &[
     // Frames must fit a receive buffer of 3072 bytes, with the Ethernet header, two tags and the checksum.
     Driver { name: "igb", longest: Some(3046), needs: "Linux 6.14" },
-    // A page less headroom, the kernel's `skb_shared_info` and the Ethernet header.
+    // A page minus the headroom, the kernel's `skb_shared_info` and the Ethernet header.
     Driver {
         name: "virtio_net",
         longest: Some(3506),
@@ -27,7 +27,7 @@ const DRIVERS: &[Driver] = &[
     Driver { name: "tun", longest: None, needs: "" },
 ];
 
-/// The MTU to try with a driver that is not in the table: it has a path MTU of 2048, and a frame fits a buffer of 3072 bytes.
+/// The MTU to suggest for a driver that is not in the table: it permits a path MTU of 2048, and a frame fits a buffer of 3072 bytes.
 const WORTH_A_TRY: usize = 3000;
 
 fn of(device: &Device) -> Option<&'static Driver> {
@@ -35,12 +35,12 @@ fn of(device: &Device) -> Option<&'static Driver> {
     DRIVERS.iter().find(|driver| driver.name == name)
 }
 
-/// Whether its link is known to stay when a program is attached or goes: there is no NIC that could be reset.
+/// Whether the device is known to keep its link when a program is attached or detached, because there is no NIC that could be reset.
 pub(super) fn keeps_link(device: &Device) -> bool {
     matches!(device.driver.as_deref(), Some("veth" | "tun"))
 }
 
-/// Why a device has no zero-copy, and what to do, in one line.
+/// Why a device has no zero-copy, and what to do about it, in one line.
 pub(super) fn refusal(device: &Device) -> String {
     let Device { name: interface, mtu, .. } = device;
     let driver = device.driver.as_deref().unwrap_or("unknown");
@@ -63,7 +63,7 @@ pub(super) fn refusal(device: &Device) -> String {
     }
 }
 
-/// What there is to say where a device takes no socket at all, in one line: the kernel gives no reason.
+/// The explanation for a device that accepts no socket at all, in one line: the kernel gives no reason.
 pub(super) fn no_socket(device: &Device) -> String {
     let driver = device.driver.as_deref().unwrap_or("unknown");
     let longest = of(device).map_or(Some(WORTH_A_TRY), |driver| driver.longest);
@@ -74,7 +74,7 @@ pub(super) fn no_socket(device: &Device) -> String {
     format!("its driver is {driver}, its MTU {}; perhaps {perhaps}", device.mtu)
 }
 
-/// What zero-copy would take on a device that copies; `None` where it has none, or nobody knows.
+/// The requirements of zero-copy on a device that copies; `None` if it has no zero-copy, or if the driver is not in the table.
 pub(super) fn advice(device: &Device) -> Option<String> {
     let Driver { longest: Some(longest), needs, name } = of(device)? else { return None };
     match device.mtu > *longest {
@@ -83,7 +83,7 @@ pub(super) fn advice(device: &Device) -> Option<String> {
     }
 }
 
-/// The command that sets an MTU, and what path MTU that leaves.
+/// The command that sets an MTU, and the path MTU that results.
 fn set_mtu(interface: &str, mtu: usize) -> String {
     let path = path_mtu(mtu as u32).map_or(0, |path| path.bytes());
     format!("`ip link set dev {interface} mtu {mtu}` (path MTU {path})")

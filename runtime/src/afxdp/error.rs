@@ -1,11 +1,11 @@
-//! Why a device cannot be used with AF_XDP, and what to do about it.
+//! Why a device cannot be used with AF_XDP, and the remedy.
 
 use std::io;
 
 use super::holder::Holder;
 use crate::remedy::remedy;
 
-/// Why there is no AF_XDP socket.
+/// Why no AF_XDP socket could be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum AfXdpError {
     /// The interface does not exist.
@@ -23,12 +23,12 @@ pub enum AfXdpError {
         /// The step that failed.
         doing: &'static str,
     },
-    /// The memory for frames may not be locked.
+    /// The limit of locked memory is too low for the frames.
     #[error(
         "the system does not let {kib} KiB be locked for frames: raise the limit (`ulimit -l`), or give the program CAP_IPC_LOCK"
     )]
     LockedMemory {
-        /// Bytes that were asked for.
+        /// KiB requested.
         kib: usize,
     },
     /// Another XDP program is attached.
@@ -39,47 +39,47 @@ pub enum AfXdpError {
     ProgramAttached {
         /// The device.
         interface: String,
-        /// The process that attached it, where that can be seen.
+        /// The process that attached it, if that process is visible.
         holder: Option<Holder>,
     },
-    /// Another socket has the queue.
+    /// Another socket uses the queue.
     #[error("another AF_XDP socket uses queue {queue} of {interface}{}: end the program that has it open", by(.holder))]
     QueueBusy {
         /// The device.
         interface: String,
-        /// Which of its queues.
+        /// The index of the queue.
         queue: u32,
-        /// The process that has it open, where that can be seen.
+        /// The process that has the queue open, if that process is visible.
         holder: Option<Holder>,
     },
-    /// More queues were asked for than the device has.
+    /// More queues were requested than the device has.
     #[error("{interface} has {has} receive queues, not {asked}: `ethtool -L` changes that where the device can")]
     NoSuchQueue {
         /// The device.
         interface: String,
-        /// How many it has.
+        /// The number of queues of the device.
         has: u32,
-        /// How many were asked for.
+        /// The number of queues requested.
         asked: u32,
     },
-    /// Zero-copy was asked for, and the device has none.
+    /// Zero-copy was requested, and the device does not support it.
     #[error("no zero-copy on {interface}: {why}")]
     NoZeroCopy {
         /// The device.
         interface: String,
-        /// Its driver and MTU, and what to do.
+        /// Its driver and MTU, and the remedy.
         why: String,
     },
-    /// The driver takes no socket.
+    /// The driver accepts no socket.
     #[error("cannot bind an AF_XDP socket to queue {queue} of {interface}: {error}: {why}")]
     BindRefused {
         /// The device.
         interface: String,
-        /// Which of its queues.
+        /// The index of the queue.
         queue: u32,
         /// The system's error.
         error: io::Error,
-        /// Its driver and MTU, and what to do.
+        /// Its driver and MTU, and the remedy.
         why: String,
     },
     /// The link did not come back after the program was attached.
@@ -89,10 +89,10 @@ pub enum AfXdpError {
     NoCarrier {
         /// The device.
         interface: String,
-        /// How long it was waited for.
+        /// How long opening waited for the link.
         seconds: u64,
     },
-    /// The system refused something else.
+    /// The system refused another step.
     #[error("cannot {doing}: {error}{}", remedy(.error))]
     System {
         /// The step that failed.
@@ -107,7 +107,7 @@ fn by(holder: &Option<Holder>) -> String {
 }
 
 impl AfXdpError {
-    /// What `error` means where nothing more particular is known.
+    /// The error for `error`, if nothing more specific is known.
     pub(super) fn new(doing: &'static str, error: io::Error) -> AfXdpError {
         match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => AfXdpError::NotPermitted { doing },
@@ -115,7 +115,7 @@ impl AfXdpError {
         }
     }
 
-    /// For `map_err`.
+    /// For use with `map_err`: as `new`, for the step `doing`.
     pub(super) fn when(doing: &'static str) -> impl Fn(io::Error) -> AfXdpError {
         move |error| AfXdpError::new(doing, error)
     }

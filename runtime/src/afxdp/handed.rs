@@ -1,4 +1,4 @@
-//! A queue that a process with privileges makes for another: its socket, and the file that its frames lie in.
+//! A queue that a privileged process creates for another process: a socket, and the file with the memory for its frames.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -12,7 +12,7 @@ use super::registered::{RINGS, open_socket, ring_size};
 use super::umem::{CHUNK, Umem};
 use crate::bpf::XskMap;
 
-/// What a process needs to use a queue.
+/// Everything that a process needs to use a queue.
 #[derive(Debug)]
 pub(crate) struct Handed {
     pub(crate) socket: OwnedFd,
@@ -20,27 +20,27 @@ pub(crate) struct Handed {
     pub(crate) shape: Shape,
 }
 
-/// The sizes of a queue's rings, and what its frames may be like.
+/// The sizes of a queue's rings, and the properties of its frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Chunks for frames that come in.
+    /// Number of chunks for incoming frames.
     pub(crate) rx_chunks: u32,
-    /// Chunks for frames to send.
+    /// Number of chunks for frames to send.
     pub(crate) tx_chunks: u32,
-    /// Whether a frame may take two chunks.
+    /// Whether a frame may span two chunks.
     pub(crate) multi_buffer: bool,
-    /// Whether the program that feeds it takes frames in several buffers.
+    /// Whether the program that feeds the queue accepts frames in several buffers.
     pub(crate) fragments: bool,
 }
 
 impl Handed {
-    /// Makes a queue of a device that is in the network namespace of this thread, with as many chunks for frames that come in, and for frames to
-    /// send; the program of `sockets`, which takes frames in several buffers, sends frames there.
+    /// Creates a queue of a device in the network namespace of this thread, with `chunks` for incoming frames and for frames to send. The
+    /// program of `sockets`, which accepts frames in several buffers, redirects frames to the queue.
     pub(crate) fn make(device: &Device, queue: u32, chunks: [u32; 2], sockets: &XskMap) -> Result<Handed, AfXdpError> {
         let ([rx_chunks, tx_chunks], fragments) = (chunks.map(ring_size), true);
         let chunks = rx_chunks + tx_chunks;
         let memory = frames_file(chunks).map_err(AfXdpError::when("get memory for frames"))?;
-        // It is mapped here as long as it takes to tell the kernel, which then keeps the pages.
+        // The file is mapped here only until it is registered with the kernel, which then keeps the pages.
         let (umem, _) = Umem::in_file(memory.as_fd(), chunks).map_err(AfXdpError::when("map the memory for frames"))?;
         let socket = open_socket()?;
         socket.register(&umem).map_err(|e| match e.raw_os_error() {
@@ -55,12 +55,12 @@ impl Handed {
     }
 }
 
-/// A file in memory for so many chunks, whose length nobody can change.
+/// Creates a file in memory for `chunks` chunks, whose length cannot be changed.
 fn frames_file(chunks: u32) -> std::io::Result<OwnedFd> {
     let file = memfd_create(c"softnic frames", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let len = u64::from(chunks) * CHUNK as u64;
     ftruncate(&file, len)?;
-    // All of it is locked soon. Where there is not as much, that is an error here and no signal, nor an end without a word, later.
+    // All of the memory is locked soon. If there is too little, that is an error here, rather than a signal or a silent end later.
     fallocate(&file, FallocateFlags::empty(), 0, len)?;
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)

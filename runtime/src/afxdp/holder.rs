@@ -1,4 +1,4 @@
-//! The process that has a device: by the links of XDP programs that processes hold.
+//! Finds the process that uses a device, by the XDP program links that processes hold.
 
 use std::fmt;
 use std::path::Path;
@@ -6,15 +6,15 @@ use std::path::Path;
 /// A process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// Its number.
+    /// The process ID.
     pub pid: u32,
     /// The name of its program.
     pub name: String,
 }
 
 impl Holder {
-    /// The process of this network namespace that holds the link of an XDP program at the interface with this index, as far as this
-    /// process may look.
+    /// The process in this network namespace that holds the link of an XDP program at the interface with this index. Only processes that
+    /// this process may inspect are found.
     pub(super) fn of(ifindex: u32) -> Option<Holder> {
         let here = std::fs::read_link("/proc/thread-self/ns/net").ok()?;
         let pids = std::fs::read_dir("/proc").ok()?.flatten();
@@ -28,13 +28,13 @@ impl Holder {
             let mut texts = descriptors.filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
             texts.find(|text| is_link_at(text, ifindex))?;
             let name = std::fs::read_to_string(process.join("comm")).unwrap_or_default();
-            // The name is the process's to choose, and goes to a terminal.
+            // The process chooses its own name, and the name is printed to a terminal, so it is escaped.
             Some(Holder { pid, name: name.trim_end().escape_default().to_string() })
         })
     }
 }
 
-/// Whether what the kernel says of a descriptor is about the link of an XDP program at the interface.
+/// Whether the kernel's description of a descriptor is about an XDP program link at the interface.
 fn is_link_at(text: &str, ifindex: u32) -> bool {
     let field = |name: &str| {
         let of_name = |line: &str| {

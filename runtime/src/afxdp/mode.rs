@@ -1,22 +1,23 @@
-//! Who moves the bytes of frames: the device itself (zero-copy), or the kernel.
+//! The copy mode: frame data is moved by the device itself (zero-copy), or by the kernel.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How frames get from the device to our memory and back.
+/// How frames get from the device to the memory of this process and back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CopyMode {
-    /// By the device itself, where its driver can with the interface's MTU; else the kernel copies.
+    /// Zero-copy, if the driver supports it with the interface's MTU; otherwise the kernel copies.
     #[default]
     Auto,
-    /// By the device itself, or not at all.
+    /// Zero-copy, or an error if the driver does not support it.
     ZeroCopy,
     /// The kernel copies.
     Copy,
 }
 
 impl CopyMode {
-    /// The flag that an AF_XDP socket is bound with. Without one the kernel tries zero-copy first, and copies where the device cannot.
+    /// The flag for binding an AF_XDP socket. Without a flag, the kernel tries zero-copy first, and copies if the device does not support
+    /// it.
     pub(super) fn flag(self) -> u16 {
         match self {
             CopyMode::Auto => 0,

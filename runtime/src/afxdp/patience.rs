@@ -1,14 +1,14 @@
-//! A device stays busy for a moment after its last user went: that is waited for, a little.
+//! Retries while a device is busy: a device stays busy for a moment after its last user has closed it.
 
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The kernel takes up to some 30 ms to let go of a queue, on a busy machine more than 100; a program stays attached while another
-/// thread starts a process, which has a copy of all file descriptors until it runs its own program.
+/// The kernel takes up to about 30 ms to release a queue, and more than 100 ms on a busy machine. A program stays attached while another
+/// thread starts a process, because that process has a copy of all file descriptors until it executes its own program.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Tries again as long as the system says EBUSY and patience lasts.
+/// Retries `attempt` while it returns EBUSY, for at most `PATIENCE`.
 pub(super) fn patiently<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let begin = Instant::now();
     loop {

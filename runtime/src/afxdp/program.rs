@@ -1,5 +1,5 @@
-//! The XDP programs: packets for UDP port 4791 go to the socket of the queue that they came in by and all others to the kernel,
-//! or all go to the socket.
+//! The XDP programs. One redirects packets for UDP port 4791 to the socket of the queue at which they arrived, and passes all others to the
+//! kernel. The other redirects all packets to the socket.
 
 use crate::bpf::XDP_PASS;
 use crate::bpf::assembler::{Assembler, Code, Reg, Size};
@@ -7,10 +7,10 @@ use crate::bpf::look::{DATA, DATA_END, Look};
 
 /// The kernel's function `bpf_redirect_map`.
 const REDIRECT_MAP: i32 = 51;
-/// Where `struct xdp_md` has the number of the queue.
+/// The offset of the queue index in `struct xdp_md`.
 const RX_QUEUE_INDEX: i16 = 16;
 
-/// The program for an XSKMAP. `on_miss` is the verdict on a RoCE packet whose queue has no socket in the map.
+/// The program that redirects RoCE packets by an XSKMAP. `on_miss` is the verdict on a RoCE packet whose queue has no socket in the map.
 pub(super) fn redirect_roce(map_fd: i32, on_miss: i32) -> Code {
     use Reg::{R0, R1, R2, R3, R6};
     let mut a = Assembler::default();
@@ -27,7 +27,7 @@ pub(super) fn redirect_roce(map_fd: i32, on_miss: i32) -> Code {
     a.finish()
 }
 
-/// Ends a program: the packet goes to the socket of its queue. `context` is what the program was called with.
+/// Ends a program by redirecting the packet to the socket of its queue. `context` is the register with the program's argument.
 fn redirect(a: &mut Assembler, context: Reg, map_fd: i32, on_miss: i32) {
     a.load(Size::U32, Reg::R2, context, RX_QUEUE_INDEX);
     a.set_map(Reg::R1, map_fd);
@@ -36,8 +36,8 @@ fn redirect(a: &mut Assembler, context: Reg, map_fd: i32, on_miss: i32) {
     a.exit();
 }
 
-/// The program that sends every packet to the socket of its queue, whatever it is. `on_miss` is the verdict on one whose queue has
-/// no socket in the map.
+/// The program that redirects every packet to the socket of its queue. `on_miss` is the verdict on a packet whose queue has no socket in
+/// the map.
 pub(super) fn redirect_everything(map_fd: i32, on_miss: i32) -> Code {
     let mut a = Assembler::default();
     redirect(&mut a, Reg::R1, map_fd, on_miss);
@@ -53,7 +53,7 @@ mod tests {
     use crate::bpf::look::{IPV4, IPV6, SERVICE_TAG, TAG};
     use crate::bpf::{Kind, Program, XDP_DROP, XskMap};
 
-    /// Stands for "to the socket": no queue has one here, so the program says what it was given for that.
+    /// Stands for a redirect to the socket. No queue has a socket in these tests, so the program returns `on_miss`, which is this value.
     const REDIRECT: u32 = XDP_DROP as u32;
     const PASS: u32 = XDP_PASS as u32;
 
@@ -102,7 +102,7 @@ mod tests {
     fn map_of_sockets() -> Option<XskMap> {
         let map = XskMap::new(4);
         if let Err(e) = &map {
-            // Past the test harness, which shows nothing of tests that pass.
+            // Written past the test harness, which shows no output of tests that pass.
             let _ = writeln!(std::io::stderr(), "LEFT OUT: the verdicts of the XDP program: bpf(2): {e}");
         }
         map.ok()
@@ -135,7 +135,7 @@ mod tests {
             }
             check(&p, "three tags", &ethernet(&[TAG; 3], ethertype, packet), PASS);
             check(&p, "another ethertype", &ethernet(&[], ethertype + 1, packet), PASS);
-            // Cut off anywhere before the end of the UDP header.
+            // Packets truncated anywhere before the end of the UDP header.
             let frame = ethernet(&[TAG], ethertype, packet);
             let headers = frame.len() - 36;
             (14..headers).for_each(|len| check(&p, "cut off", &frame[..len], PASS));

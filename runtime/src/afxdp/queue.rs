@@ -20,26 +20,27 @@ use super::umem::{CHUNK, Chunk, Umem};
 use super::{CopyMode, FEW_RX_CHUNKS, Options, Statistics, drivers, enough_for};
 use crate::io::{MAX_FRAME, PacketIo, sleep_until_readable};
 
-/// Bytes that the kernel leaves free before a frame in its chunk.
+/// Bytes that the kernel leaves free before a frame in its chunk (headroom).
 const HEADROOM: usize = 256;
-/// Bytes that drivers keep free behind the frame (the kernel's `skb_shared_info`): a longer frame is in several buffers.
+/// Bytes that drivers keep free behind a frame (the kernel's `skb_shared_info`). A longer frame spans several buffers.
 const TAILROOM: usize = 320;
-/// The Ethernet header, which an MTU does not count.
+/// Length of the Ethernet header, which an MTU does not include.
 const ETHERNET: usize = 14;
-/// Two VLAN tags.
+/// Length of two VLAN tags.
 const TAGS: usize = 8;
-/// How often to look when the kernel had no room for a frame: no event says that it has again.
+/// Interval between retries when the kernel had no room for a frame: no event reports new room.
 const RETRY: Duration = Duration::from_micros(100);
-/// How soon to look again whether the driver waits for chunks that it was given: a sleep hears of frames, and none comes while it waits.
+/// Interval between checks whether the driver waits for chunks that it was given. A sleep ends when a frame arrives, and no frame arrives
+/// while the driver waits.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// Bytes of a frame that are fetched at once.
+/// Number of bytes of a frame that are prefetched at once.
 const FIRST_LINES: usize = 256;
-/// Kicks in one go, so that a device that loses everything cannot keep us.
+/// Maximum number of consecutive kicks, so that a device that loses every frame cannot block the caller.
 const MAX_KICKS: u32 = 64;
 
-/// One queue of a device: frames for UDP port 4791 that it receives, and any frames to send.
+/// One queue of a device: receives frames for UDP port 4791, and sends any frames.
 ///
-/// All queues of a device share its XDP program, which goes when the last of them is dropped.
+/// All queues of a device share its XDP program, which is detached when the last of them is dropped.
 #[derive(Debug)]
 pub struct AfXdp {
     device: Arc<Device>,
@@ -49,30 +50,30 @@ pub struct AfXdp {
     tx: TxRing,
     completions: CompletionRing,
     umem: Umem,
-    /// Chunks to write frames into.
+    /// Chunks that are free to write frames into.
     free: Vec<Chunk>,
     socket: Socket,
     zero_copy: bool,
-    /// Whether it would rather not copy.
+    /// Whether the mode allows copies, but zero-copy is preferred.
     may_copy: bool,
     rx_chunks: u32,
-    /// Whether a frame may take two chunks.
+    /// Whether a frame may span two chunks.
     multi_buffer: bool,
     max_frame: usize,
-    /// Chunks that the longest frame takes which [`AfXdp::put`] may be given.
+    /// Number of chunks for the longest frame that [`AfXdp::put`] may be given.
     per_frame: usize,
-    /// Whether the last frame that was to be sent found no room.
+    /// Whether the last frame to send found no room.
     starved: bool,
-    /// Descriptors that the kernel had not begun with after the last look.
+    /// Number of descriptors that the kernel had not started with at the last check.
     unsent: u32,
-    /// Where a frame is put together whose chunks are not neighbours.
+    /// Buffer in which a frame is assembled whose chunks are not adjacent.
     linear: Box<[u8]>,
     counted: Counted,
-    /// The program on the device, where it is ours: a queue that was handed over is fed by others.
+    /// The program on the device, if this process attached it. A queue that was handed over is fed by the program of another process.
     attachment: Option<Arc<Attachment>>,
 }
 
-/// Counters kept here; the kernel keeps the rest.
+/// The counters kept here; the kernel keeps the others.
 #[derive(Debug, Default)]
 struct Counted {
     moved: u64,
@@ -81,13 +82,13 @@ struct Counted {
     tx_lost: u64,
 }
 
-/// Whether frames of the device may be longer than what a chunk has room for.
+/// Whether frames of the device may be too long for one chunk.
 pub(super) fn needs_two_chunks(device: &Device) -> bool {
     device.mtu + ETHERNET + TAGS > CHUNK - HEADROOM
 }
 
 impl AfXdp {
-    /// Opens a queue and tells the program to send frames here.
+    /// Opens a queue, and makes the program redirect frames to its socket.
     pub(super) fn open_queue(
         device: &Arc<Device>,
         queue: u32,
@@ -97,12 +98,12 @@ impl AfXdp {
         let (rx_size, tx_size) = (ring_size(options.rx_chunks), ring_size(options.tx_chunks));
         let least = if options.all_rx_chunks { rx_size } else { FEW_RX_CHUNKS };
         let (socket, umem, free, rx_size) = register(rx_size, least, tx_size)?;
-        // In zero-copy frames that wait leave chunks for the places of the NIC, see `enough_for`.
+        // In zero-copy, the frames that wait must leave chunks for the entries of the NIC's ring; see `enough_for`.
         let may_be_zero_copy = device.rx_places.is_some() && attachment.native() && options.mode != CopyMode::Copy;
         let waiting = if may_be_zero_copy { rx_size / 2 } else { rx_size };
         socket.make_rings(2 * rx_size, waiting, tx_size).map_err(AfXdpError::when(RINGS))?;
         let bind = |socket: &Socket| {
-            // Behind the driver there is nothing but copies, whatever the driver could do.
+            // A program that runs behind the driver (generic mode) always copies, whatever the driver supports.
             let mode = if attachment.native() { options.mode } else { CopyMode::Copy };
             let multi_buffer = bind(socket, device, queue, mode, attachment.fragments())?;
             attachment.insert(queue, socket.as_fd())?;
@@ -115,7 +116,7 @@ impl AfXdp {
         Ok(opened)
     }
 
-    /// A queue that another process made and handed over; `device` is the one that its frames come from and go to in the end.
+    /// A queue that another process created and handed over. `device` is the device that its frames finally arrive from and leave by.
     pub(crate) fn handed(device: &Arc<Device>, queue: u32, handed: Handed) -> Result<AfXdp, AfXdpError> {
         let Handed { socket, memory, shape: Shape { rx_chunks, tx_chunks, multi_buffer, fragments } } = handed;
         let memory = Umem::in_file(memory.as_fd(), rx_chunks + tx_chunks);
@@ -124,8 +125,9 @@ impl AfXdp {
         AfXdp::over(device, queue, Socket::from(socket), memory, [rx_chunks, rx_chunks, tx_chunks], MAX_FRAME, is_bound)
     }
 
-    /// A queue over a socket with so many chunks for frames that come in, of which so many wait, and for those to send. `bind` binds it, if it is not bound yet, and says whether frames may take two chunks, and
-    /// come in several buffers. Rings are mapped before: older kernels refuse that later.
+    /// Creates a queue over a socket with `rx_chunks` chunks for incoming frames, of which the RX ring can hold `waiting`, and `tx_chunks`
+    /// chunks for frames to send. `bind` binds the socket if it is not bound yet, and returns whether frames may span two chunks, and
+    /// whether frames may arrive in several buffers. The rings are mapped first, because older kernels refuse to map them later.
     fn over(
         device: &Arc<Device>,
         queue: u32,
@@ -141,7 +143,7 @@ impl AfXdp {
         let rx = RxRing::new(socket.as_fd(), &offsets, waiting).map_err(&rings)?;
         let tx = TxRing::new(socket.as_fd(), &offsets, tx_chunks).map_err(&rings)?;
         let completions = CompletionRing::new(socket.as_fd(), &offsets, tx_chunks).map_err(&rings)?;
-        // In the order of their addresses: so a frame of two chunks mostly gets neighbours.
+        // In address order, so that the two chunks of a frame are mostly adjacent.
         free.drain(..rx_chunks as usize).for_each(|chunk| fill.push(chunk));
         let is_waited_for = fill.publish();
         let (multi_buffer, fragments) = bind(&socket)?;
@@ -152,7 +154,7 @@ impl AfXdp {
         let longest = max_frame.max(MAX_FRAME);
         let room = match (multi_buffer, fragments) {
             (true, _) => MAX_FRAME,
-            // The program takes frames in several buffers, but of those the socket gets the first buffer alone.
+            // The program accepts frames in several buffers, but the socket gets only the first buffer of such a frame.
             (false, true) => CHUNK - HEADROOM - TAILROOM,
             (false, false) => CHUNK - HEADROOM,
         };
@@ -180,27 +182,27 @@ impl AfXdp {
         })
     }
 
-    /// The device that it belongs to.
+    /// The device of the queue.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Which of the device's queues it is.
+    /// The index of this queue among the device's queues.
     pub fn queue(&self) -> u32 {
         self.queue
     }
 
-    /// Whether the device itself reads and writes the frames; otherwise the kernel copies them.
+    /// Whether the device itself reads and writes the frames (zero-copy); otherwise the kernel copies them.
     pub fn zero_copy(&self) -> bool {
         self.zero_copy
     }
 
-    /// What zero-copy would take, where nobody asked for copies and the driver is known to have better.
+    /// Advice on how to get zero-copy, if the mode does not ask for copies and the driver is known to support zero-copy.
     pub fn zero_copy_advice(&self) -> Option<String> {
         if self.may_copy && !self.zero_copy { drivers::advice(&self.device) } else { None }
     }
 
-    /// What is to be said where there are too few chunks for frames that come in: all may be in the NIC's ring, and frames are lost.
+    /// A warning if there are too few chunks for incoming frames: the NIC's ring may hold all of them, and then frames are lost.
     pub fn chunks_advice(&self) -> Option<String> {
         let places = self.device.rx_places.filter(|_| self.zero_copy)?;
         let enough = enough_for(places);
@@ -209,17 +211,17 @@ impl AfXdp {
         })
     }
 
-    /// Chunks for frames that come in.
+    /// Number of chunks for incoming frames.
     pub fn rx_chunks(&self) -> u32 {
         self.rx_chunks
     }
 
-    /// Whether the XDP program runs in the driver; otherwise behind it.
+    /// Whether the XDP program runs in the driver (native mode); otherwise it runs behind the driver.
     pub fn native(&self) -> bool {
         self.attachment.as_ref().is_none_or(|attachment| attachment.native())
     }
 
-    /// Whether a frame may take two chunks, as path MTU 4096 needs.
+    /// Whether a frame may span two chunks, as path MTU 4096 requires.
     pub fn multi_buffer(&self) -> bool {
         self.multi_buffer
     }
@@ -239,7 +241,7 @@ impl AfXdp {
         })
     }
 
-    /// Makes the kernel send what is in the ring.
+    /// Makes the kernel send the frames in the TX ring.
     fn kick(&mut self) -> io::Result<()> {
         for _ in 0..MAX_KICKS {
             let before = self.tx.pending();
@@ -248,7 +250,7 @@ impl AfXdp {
             }
             let kick = self.socket.kick(self.zero_copy)?;
             match kick {
-                // The device goes on by itself.
+                // The device continues by itself.
                 Kick::Done if self.zero_copy => break,
                 Kick::Done | Kick::Again if self.tx.pending() == before => break,
                 Kick::Done | Kick::Again => {}
@@ -259,17 +261,17 @@ impl AfXdp {
         Ok(())
     }
 
-    /// Hands over a frame that lies in one chunk.
+    /// Passes a frame in one chunk to `take`.
     #[inline]
     fn take_one(&mut self, mut piece: Piece, take: &mut dyn FnMut(&mut [u8])) {
         let frame = &mut self.umem.bytes(&mut piece.chunk)[piece.offset..piece.offset + piece.len];
-        // Another core wrote them: one after the other, headers and payload would be waited for twice.
+        // Another core wrote these cache lines. Without the prefetch, the misses on headers and payload would be serial.
         prefetch(&frame[..frame.len().min(FIRST_LINES)]);
         take(frame);
         self.fill.push(piece.chunk);
     }
 
-    /// Hands over a frame that lies in two chunks, as one. Where they are neighbours, only the second part, the short one, is
+    /// Passes a frame in two chunks to `take`, as one slice. If the chunks are adjacent, only the second part, which is the shorter one, is
     /// moved down to follow the first.
     fn take_two(&mut self, mut a: Piece, mut b: Piece, take: &mut dyn FnMut(&mut [u8])) {
         if a.chunk.is_before(&b.chunk) {
@@ -289,7 +291,7 @@ impl AfXdp {
         self.fill.push(b.chunk);
     }
 
-    /// Hands over a frame that lies in more chunks, as one, and says so; one that is longer than any that we carry is dropped.
+    /// Passes a frame in more than two chunks to `take`, as one slice, and returns true. A frame longer than the maximum is dropped.
     fn take_many(&mut self, first: Piece, pieces: u32, take: &mut dyn FnMut(&mut [u8])) -> bool {
         let mut len = 0;
         let mut next = Some(first);
@@ -311,19 +313,19 @@ impl AfXdp {
         true
     }
 
-    /// For how many frames of the longest kind there is room to send, at most `limit`. For whoever has frames in one piece: they are
-    /// [put](AfXdp::put), [published](AfXdp::publish) and leave with [`AfXdp::flush`].
+    /// Number of frames of maximum length that there is room to send, at most `limit`. For a caller whose frames are each in one piece: it
+    /// [puts](AfXdp::put) and [publishes](AfXdp::publish) them, and sends them with [`AfXdp::flush`].
     pub fn room(&mut self, limit: usize) -> usize {
         if self.free.len() < limit * self.per_frame {
             self.completions.drain(&mut self.free);
         }
-        // Places in the ring there are as many as chunks.
+        // The ring has as many entries as there are chunks.
         let room = limit.min(self.free.len() / self.per_frame);
         self.starved = room == 0 && limit > 0;
         room
     }
 
-    /// Copies a frame into chunks, to be published; says whether there was room for it.
+    /// Copies a frame into chunks, to be published later; returns whether there was room for the frame.
     pub fn put(&mut self, frame: &[u8]) -> bool {
         let chunks = frame.len().div_ceil(CHUNK);
         if frame.is_empty() || self.free.len() < chunks || !self.tx.room(chunks as u32) {
@@ -337,12 +339,12 @@ impl AfXdp {
         true
     }
 
-    /// Shows the kernel what was put: it lies in the ring now.
+    /// Publishes the frames that were put into the TX ring.
     pub fn publish(&mut self) {
         self.tx.publish();
     }
 
-    /// Makes the kernel send what was published, and what is left from before.
+    /// Makes the kernel send the published frames, and those left over from earlier calls.
     pub fn flush(&mut self) -> io::Result<()> {
         if self.tx.pending() > 0 && self.tx.needs_wakeup() {
             self.kick()?;
@@ -350,7 +352,7 @@ impl AfXdp {
         Ok(())
     }
 
-    /// Whether something waits to be sent that the system had no room for; no event says when it has.
+    /// Whether frames wait that the system had no room for. No event reports new room.
     pub(crate) fn is_stuck(&mut self) -> bool {
         self.starved || self.tx.pending() > 0
     }
@@ -385,7 +387,7 @@ impl PacketIo for AfXdp {
                 self.socket.wake_receiver();
             }
         } else if self.fill.is_waited_for() {
-            // In zero-copy: the driver found no chunk just before we gave it some, and does not look again by itself.
+            // Zero-copy only: the driver found no chunk just before this process added some, and does not check again by itself.
             self.socket.wake_receiver();
         }
         Ok(taken)
@@ -412,7 +414,7 @@ impl PacketIo for AfXdp {
             let written = next(&mut frame);
             let len = if written { frame.len() } else { 0 };
             let tail = len.saturating_sub(CHUNK);
-            // The kernel never gives back a chunk with nothing in it.
+            // A chunk with no data must not be sent: the kernel never returns such a chunk.
             match second {
                 _ if len == 0 => self.free.extend([Some(first), second].into_iter().flatten()),
                 Some(second) if tail > 0 => {
@@ -432,7 +434,7 @@ impl PacketIo for AfXdp {
         if sent > 0 {
             self.tx.publish();
         }
-        // What is left from before is tried again, too.
+        // Frames left over from earlier calls are tried again, too.
         if self.tx.pending() > 0 && self.tx.needs_wakeup() {
             self.kick()?;
         }
@@ -461,7 +463,7 @@ impl PacketIo for AfXdp {
         true
     }
 
-    /// What the kernel had no room for is tried again, although nothing says when there is some.
+    /// Frames that the kernel had no room for are retried after this time, because no event reports new room.
     fn due_in(&self) -> Option<Duration> {
         match self.starved || self.unsent > 0 {
             true => Some(RETRY),
@@ -473,8 +475,8 @@ impl PacketIo for AfXdp {
         self.tx.frames_pending()
     }
 
-    /// Frames that the kernel had no chunk or no place in a ring for, those that the device refused, and those that came and
-    /// were longer than any that we carry.
+    /// The sum of: frames for which the kernel had no chunk or no free ring entry, frames that the device refused, and received frames
+    /// longer than the maximum.
     fn lost(&self) -> u64 {
         self.statistics().map_or(0, |s| s.rx_dropped + s.rx_ring_full + s.rx_too_long + s.tx_lost + s.tx_invalid)
     }

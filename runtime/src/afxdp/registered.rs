@@ -1,19 +1,19 @@
-//! A socket with the memory for its frames, as much of it as the system lets be locked.
+//! A socket with the memory for its frames. The amount of memory depends on the limit of locked memory.
 
 use super::MIN_CHUNKS;
 use super::error::AfXdpError;
 use super::socket::Socket;
 use super::umem::{Chunk, Umem};
 
-/// What fails where rings are not made.
+/// The step that an error message names when the rings cannot be created.
 pub(super) const RINGS: &str = "make the rings of an AF_XDP socket";
 
-/// The size of a ring for so many chunks.
+/// The size of a ring for `chunks` chunks.
 pub(super) fn ring_size(chunks: u32) -> u32 {
     chunks.clamp(MIN_CHUNKS, 1 << 20).next_power_of_two()
 }
 
-/// A socket that is bound to nothing yet.
+/// Creates a socket that is not bound yet.
 pub(super) fn open_socket() -> Result<Socket, AfXdpError> {
     Socket::new().map_err(|e| match e.raw_os_error() {
         Some(libc::EAFNOSUPPORT) => AfXdpError::NoAfXdp,
@@ -21,8 +21,8 @@ pub(super) fn open_socket() -> Result<Socket, AfXdpError> {
     })
 }
 
-/// A socket with its memory: with fewer chunks for frames that come in, but not below `least`, where the limit of locked memory does not let
-/// so many be.
+/// Creates a socket with its memory. If the limit of locked memory does not permit `rx_size` chunks for incoming frames, there are fewer,
+/// but at least `least`.
 pub(super) fn register(
     mut rx_size: u32,
     least: u32,

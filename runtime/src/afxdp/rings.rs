@@ -1,7 +1,8 @@
-//! The four rings that a socket shares with the kernel: chunks to fill, frames that came, frames to send, chunks that were sent.
+//! The four rings that a socket shares with the kernel: the fill ring (chunks for incoming frames), the RX ring (received frames), the TX
+//! ring (frames to send), and the completion ring (sent chunks).
 //!
-//! Each has one writer and one reader. Who writes publishes its index with release order after the entries, who reads loads it
-//! with acquire order before them; indices run freely through all 32 bits.
+//! Each ring has one writer and one reader. The writer publishes its index with release ordering after the entries; the reader loads that
+//! index with acquire ordering before the entries. Indices run freely through all 32 bits.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -12,18 +13,18 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use super::umem::Chunk;
 use crate::mapping::Mapping;
 
-/// A frame, or one of the pieces of a frame.
+/// A frame, or one piece of a frame.
 #[derive(Debug)]
 pub(super) struct Piece {
-    /// Where it lies.
+    /// The chunk that holds the piece.
     pub(super) chunk: Chunk,
-    /// Where it begins there.
+    /// The offset of the piece in the chunk.
     pub(super) offset: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub(super) len: usize,
 }
 
-/// Fields of both kinds of ring.
+/// The fields that both kinds of ring have.
 #[derive(Debug)]
 struct Ring<T> {
     producer: NonNull<AtomicU32>,
@@ -31,11 +32,11 @@ struct Ring<T> {
     flags: NonNull<AtomicU32>,
     entries: NonNull<T>,
     size: u32,
-    /// The memory that all of these point into.
+    /// The mapping that all these pointers refer to.
     _memory: Mapping,
 }
 
-// SAFETY: the pointers are into the mapping that the ring owns, and `T` is plain data.
+// SAFETY: the pointers refer to the mapping that the ring owns, and `T` is plain data.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
@@ -52,7 +53,7 @@ impl<T: Copy> Ring<T> {
     }
 
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: it points into the mapping, which lives as long as `self`, and the kernel uses it as an atomic too.
+        // SAFETY: the pointer refers to the mapping, which lives as long as `self`, and the kernel uses the index as an atomic too.
         unsafe { self.producer.as_ref() }
     }
 
@@ -66,14 +67,14 @@ impl<T: Copy> Ring<T> {
         unsafe { self.entries.add((index & (self.size - 1)) as usize) }
     }
 
-    /// Whether the kernel wants to be woken to look at the ring.
+    /// Whether the kernel needs a wake-up to look at the ring.
     fn needs_wakeup(&self) -> bool {
-        // The index that was published must be out before the flag is read: the kernel sets the flag, then looks at the index.
+        // The index must be published before the flag is read: the kernel sets the flag, and then reads the index.
         fence(Ordering::SeqCst);
         self.asks_for_wakeup()
     }
 
-    /// The same, for whoever published long ago, or looks again.
+    /// As `needs_wakeup`, for a caller that published long ago, or that checks repeatedly.
     #[inline]
     fn asks_for_wakeup(&self) -> bool {
         // SAFETY: as for the producer.
@@ -81,13 +82,13 @@ impl<T: Copy> Ring<T> {
     }
 }
 
-/// A ring that we write.
+/// A ring that this process writes.
 #[derive(Debug)]
 struct Producer<T> {
     ring: Ring<T>,
-    /// Entries written, whether or not they are published.
+    /// Number of entries written, including unpublished ones.
     written: u32,
-    /// The kernel's index as it was seen last.
+    /// The kernel's index when it was last read.
     consumed: u32,
 }
 
@@ -105,11 +106,13 @@ impl<T: Copy> Producer<T> {
         room(self) >= wanted
     }
 
+    /// Writes an entry.
+    ///
     /// # Panics
     /// When there is no room.
     fn push(&mut self, entry: T) {
         assert!(self.room(1), "an entry for a full ring");
-        // SAFETY: the place is inside the ring, and there is room, so the kernel does not read it before it is published.
+        // SAFETY: the slot is inside the ring. There is room, so the kernel does not read the slot before it is published.
         unsafe { self.ring.entry(self.written).write(entry) }
         self.written = self.written.wrapping_add(1);
     }
@@ -123,9 +126,9 @@ impl<T: Copy> Producer<T> {
 #[derive(Debug)]
 struct Consumer<T> {
     ring: Ring<T>,
-    /// Entries read, whether or not they are given back.
+    /// Number of entries read, including those not yet returned.
     read: u32,
-    /// The kernel's index as it was seen last.
+    /// The kernel's index when it was last read.
     produced: u32,
 }
 
@@ -135,12 +138,12 @@ impl<T: Copy> Consumer<T> {
         Consumer { ring, read, produced }
     }
 
-    /// The entry `ahead` of the next one, which stays there.
+    /// Reads the entry `ahead` positions after the next one, and leaves it in the ring.
     fn peek(&mut self, ahead: u32) -> Option<T> {
         if self.produced.wrapping_sub(self.read) <= ahead {
             self.produced = self.ring.producer().load(Ordering::Acquire);
         }
-        // SAFETY: the place is inside the ring, and the kernel has published it and waits for us to give it back.
+        // SAFETY: the slot is inside the ring; the kernel has published it and does not reuse it until it is returned.
         (self.produced.wrapping_sub(self.read) > ahead)
             .then(|| unsafe { self.ring.entry(self.read.wrapping_add(ahead)).read() })
     }
@@ -156,23 +159,23 @@ impl<T: Copy> Consumer<T> {
     }
 }
 
-/// Naps after chunks were published that are short: the driver may go to sleep over them a moment later, and no event says so. The count
-/// goes down when a nap begins, before its length is asked for.
+/// Number of short naps after chunks were published. The driver may go to sleep a moment later although chunks are there, and no event
+/// reports that. The count goes down when a nap begins, before the length of the nap is computed.
 const SHORT_NAPS: u32 = 2;
 
-/// Chunks that the kernel may write frames into.
+/// The ring of chunks that the kernel may write frames into.
 #[derive(Debug)]
 pub(super) struct FillRing {
     producer: Producer<u64>,
-    /// Whether the kernel was woken since chunks were published last. Its flag stays when there is nothing to wake it for, as while all places
-    /// of the NIC are taken: without this an idle loop would be nothing but system calls.
+    /// Whether the kernel was woken since the last publication of chunks. The kernel's flag stays set while a wake-up has no effect, for
+    /// example while all entries of the NIC's ring are in use. Without this field an idle loop would make nothing but system calls.
     woken: bool,
-    /// Short naps that are left.
+    /// Number of short naps left.
     naps: u32,
 }
 
 impl FillRing {
-    /// Maps the ring of a socket.
+    /// Maps the fill ring of a socket.
     pub(super) fn new(socket: BorrowedFd<'_>, offsets: &libc::xdp_mmap_offsets, size: u32) -> io::Result<FillRing> {
         let at = libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t;
         Ring::new(socket, at, &offsets.fr, size).map(FillRing::over)
@@ -182,12 +185,12 @@ impl FillRing {
         FillRing { producer: Producer::new(ring), woken: false, naps: 0 }
     }
 
-    /// Gives a chunk to the kernel, once it is published.
+    /// Gives a chunk to the kernel. The kernel sees it after the next `publish`.
     pub(super) fn push(&mut self, chunk: Chunk) {
         self.producer.push(chunk.address());
     }
 
-    /// The kernel may have all that was pushed. Says whether it is to be woken for that, which the caller does.
+    /// Publishes all pushed chunks. Returns whether the kernel needs a wake-up for them; the caller wakes the kernel.
     pub(super) fn publish(&mut self) -> bool {
         self.producer.publish();
         self.woken = self.producer.ring.needs_wakeup();
@@ -195,42 +198,42 @@ impl FillRing {
         self.woken
     }
 
-    /// Whether chunks lie in the ring that the kernel does not take before it is woken, which the caller does: it is told once for all that
-    /// were published together. Where the kernel has taken all, it asks to be woken for more, but there are none.
+    /// Whether the ring holds chunks that the kernel does not take without a wake-up; the caller wakes the kernel. Returns true once per
+    /// publication. A kernel that has taken all chunks also asks for a wake-up, but there are no chunks to take.
     pub(super) fn is_waited_for(&mut self) -> bool {
         let waited_for = !self.woken && self.producer.ring.asks_for_wakeup() && !self.is_empty();
         self.woken |= waited_for;
         waited_for
     }
 
-    /// Whoever looks at the ring is about to sleep.
+    /// The reader of this ring is about to sleep.
     pub(super) fn nap_begins(&mut self) {
         self.naps = self.naps.saturating_sub(1);
     }
 
-    /// Whether the kernel may still go to sleep over chunks that it has not taken: somebody must look again soon.
+    /// Whether the kernel may still go to sleep while the ring holds chunks; then the ring must be checked again soon.
     pub(super) fn may_be_waited_for(&self) -> bool {
         self.naps > 0 && !self.woken && !self.is_empty()
     }
 
-    /// Whether the kernel has taken all.
+    /// Whether the kernel has taken all chunks.
     #[inline]
     fn is_empty(&self) -> bool {
         self.producer.ring.consumer().load(Ordering::Relaxed) == self.producer.written
     }
 }
 
-/// Frames that came.
+/// The ring of received frames.
 #[derive(Debug)]
 pub(super) struct RxRing(Consumer<libc::xdp_desc>);
 
 impl RxRing {
-    /// Maps the ring of a socket.
+    /// Maps the RX ring of a socket.
     pub(super) fn new(socket: BorrowedFd<'_>, offsets: &libc::xdp_mmap_offsets, size: u32) -> io::Result<RxRing> {
         Ring::new(socket, libc::XDP_PGOFF_RX_RING, &offsets.rx, size).map(|ring| RxRing(Consumer::new(ring)))
     }
 
-    /// In how many pieces the next frame has come; `None` when there is none, or not all of it.
+    /// The number of pieces of the next frame; `None` if there is no frame, or if some of its pieces are missing.
     #[inline]
     pub(super) fn next_frame(&mut self) -> Option<u32> {
         let mut pieces = 1;
@@ -240,74 +243,75 @@ impl RxRing {
         Some(pieces)
     }
 
-    /// The next piece; it is ours.
+    /// Takes the next piece; its chunk then belongs to this process.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Piece> {
         let entry = self.0.pop()?;
-        // SAFETY: that it stands in this ring, and was never read before, means that the kernel has given it back.
+        // SAFETY: an entry in this ring that was not read before means that the kernel has returned the chunk.
         let chunk = unsafe { Chunk::returned(entry.addr) };
         Some(Piece { offset: (entry.addr - chunk.address()) as usize, chunk, len: entry.len as usize })
     }
 
-    /// The kernel may use the places of all that was popped.
+    /// Returns the slots of all popped entries to the kernel.
     pub(super) fn give_back(&mut self) {
         self.0.give_back();
     }
 }
 
-/// Frames to send.
+/// The ring of frames to send.
 #[derive(Debug)]
 pub(super) struct TxRing(Producer<libc::xdp_desc>);
 
 impl TxRing {
-    /// Maps the ring of a socket.
+    /// Maps the TX ring of a socket.
     pub(super) fn new(socket: BorrowedFd<'_>, offsets: &libc::xdp_mmap_offsets, size: u32) -> io::Result<TxRing> {
         Ring::new(socket, libc::XDP_PGOFF_TX_RING, &offsets.tx, size).map(|ring| TxRing(Producer::new(ring)))
     }
 
-    /// Whether there is room for so many pieces.
+    /// Whether there is room for `pieces` pieces.
     pub(super) fn room(&mut self, pieces: u32) -> bool {
         self.0.room(pieces)
     }
 
-    /// A piece of a frame, from the start of a chunk; `more` says that it goes on in the next one.
+    /// Writes a piece of a frame, which starts at the start of a chunk. `more` means that the frame continues in the next piece.
     pub(super) fn push(&mut self, chunk: Chunk, len: usize, more: bool) {
         let options = if more { libc::XDP_PKT_CONTD } else { 0 };
         self.0.push(libc::xdp_desc { addr: chunk.address(), len: len as u32, options });
     }
 
-    /// The kernel may send all that was pushed.
+    /// Publishes all pushed pieces to the kernel.
     pub(super) fn publish(&mut self) {
         self.0.publish();
     }
 
-    /// Whether the kernel wants to be woken to send.
+    /// Whether the kernel needs a wake-up to send.
     pub(super) fn needs_wakeup(&self) -> bool {
         self.0.ring.needs_wakeup()
     }
 
-    /// Pieces that the kernel has not begun with.
+    /// Number of pieces that the kernel has not started to send.
     pub(super) fn pending(&mut self) -> u32 {
         self.0.consumed = self.0.ring.consumer().load(Ordering::Acquire);
         self.0.written.wrapping_sub(self.0.consumed)
     }
 
-    /// Frames that the kernel has not begun with, or has not all pieces of: of a frame in several pieces the last one counts.
+    /// Number of frames that the kernel has not started to send, or whose pieces it has not all taken. A frame in several pieces is counted
+    /// by its last piece.
     pub(super) fn frames_pending(&self) -> usize {
         let begun = self.0.ring.consumer().load(Ordering::Acquire);
         let pending = self.0.written.wrapping_sub(begun);
-        // SAFETY: the places are inside the ring; we wrote them, and nobody else does.
+        // SAFETY: the slots are inside the ring; this process wrote them, and no one else does.
         let piece = |n: u32| unsafe { self.0.ring.entry(begun.wrapping_add(n)).read() };
         (0..pending).filter(|&n| piece(n).options & libc::XDP_PKT_CONTD == 0).count()
     }
 }
 
-/// Chunks that were sent.
+/// The ring of sent chunks.
 #[derive(Debug)]
 pub(super) struct CompletionRing(Consumer<u64>);
 
 impl CompletionRing {
-    /// Maps the ring of a socket.
+    /// Maps the completion ring of a socket.
     pub(super) fn new(
         socket: BorrowedFd<'_>,
         offsets: &libc::xdp_mmap_offsets,
@@ -317,14 +321,14 @@ impl CompletionRing {
         Ring::new(socket, at, &offsets.cr, size).map(|ring| CompletionRing(Consumer::new(ring)))
     }
 
-    /// Takes back all chunks that were sent.
+    /// Takes back all sent chunks.
     pub(super) fn drain(&mut self, free: &mut Vec<Chunk>) {
         let before = free.len();
         while let Some(address) = self.0.pop() {
-            // SAFETY: that it stands in this ring, and was never read before, means that the kernel has given it back.
+            // SAFETY: an entry in this ring that was not read before means that the kernel has returned the chunk.
             free.push(unsafe { Chunk::returned(address) });
         }
-        // The kernel shares this word: it is left alone where nothing changes.
+        // The kernel shares this cache line, so the index is written only if it changes.
         if free.len() > before {
             self.0.give_back();
         }
@@ -335,7 +339,7 @@ impl CompletionRing {
 mod tests {
     use super::*;
 
-    /// A ring whose other side is the test; both indices begin at `start`.
+    /// A ring whose other side is the test; both indices start at `start`.
     fn ring<T: Copy>(size: u32, start: u32) -> Ring<T> {
         let memory = Mapping::pages(4096).unwrap();
         let [producer, consumer, flags] = [0, 64, 128].map(|offset| memory.at::<AtomicU32>(offset, 1));
@@ -381,7 +385,7 @@ mod tests {
         drop(umem);
     }
 
-    /// The kernel asks to be woken, or does not.
+    /// Sets or clears the kernel's request for a wake-up.
     fn ask(fill: &FillRing, flag: u32) {
         // SAFETY: the flags are in the mapping of the ring.
         unsafe { fill.producer.ring.flags.as_ref() }.store(flag, Ordering::Relaxed);
@@ -392,7 +396,7 @@ mod tests {
         let mut fill = FillRing::over(ring(4, 0));
         fill.producer.push(0);
         assert!(!fill.publish() && !fill.is_waited_for(), "the driver is awake");
-        // It had looked before, found nothing, and goes to sleep only now.
+        // The driver looked earlier, found no chunk, and goes to sleep only now.
         ask(&fill, libc::XDP_RING_NEED_WAKEUP);
         assert!(fill.is_waited_for());
         fill.producer.push(1);
@@ -447,7 +451,7 @@ mod tests {
         for round in 0..5 {
             assert_eq!((c.peek(0), c.pop()), (None, None));
             for n in 0..4 {
-                // SAFETY: the place is inside the ring and nobody reads it meanwhile.
+                // SAFETY: the slot is inside the ring and is not read meanwhile.
                 unsafe { c.ring.entry(produced).write(10 * round + n) }
                 produced = produced.wrapping_add(1);
             }

@@ -1,4 +1,4 @@
-//! The AF_XDP socket: the system calls that make it, bind it, wake the kernel and ask for statistics.
+//! The AF_XDP socket: the system calls that create it, bind it, wake the kernel and read statistics.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -19,7 +19,7 @@ impl AsFd for Socket {
 }
 
 impl From<OwnedFd> for Socket {
-    /// A socket that another process made.
+    /// Wraps a socket that another process created.
     fn from(fd: OwnedFd) -> Socket {
         Socket(fd)
     }
@@ -34,25 +34,25 @@ impl From<Socket> for OwnedFd {
 /// The result of a kick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kick {
-    /// The kernel looked at the ring.
+    /// The kernel has processed the ring.
     Done,
-    /// It sent some, and there is more to do, or no room at the moment.
+    /// The kernel sent some frames, and there are more to send, or there is no room at the moment.
     Again,
-    /// It lost a frame: the queue of the device is full.
+    /// The kernel lost a frame: the queue of the device is full.
     Lost,
-    /// It can send nothing now.
+    /// The kernel can send nothing now.
     Later,
 }
 
-/// What it means that a kick was refused.
+/// Interprets the error of a kick.
 fn refused(error: io::Error, zero_copy: bool) -> io::Result<Kick> {
     match error.raw_os_error() {
         Some(libc::EAGAIN) => Ok(Kick::Again),
         Some(libc::EBUSY) => Ok(Kick::Lost),
-        // A device that is down is a cable that is not plugged in: it may come back.
+        // A device that is down is like an unplugged cable: the link may come back.
         Some(libc::ENOBUFS | libc::ENETDOWN | libc::EINTR) => Ok(Kick::Later),
-        // In zero-copy the driver itself answers, and while it resets the NIC its queues are not there. An interface that is gone for good
-        // answers the same, but of that the kernel tells.
+        // In zero-copy the driver itself answers, and its queues do not exist while it resets the NIC. An interface that is gone for good
+        // returns the same errors, but the kernel reports the removal separately.
         Some(libc::ENXIO | libc::EINVAL) if zero_copy => Ok(Kick::Later),
         _ => Err(error),
     }
@@ -63,15 +63,15 @@ fn check(result: c_int) -> io::Result<c_int> {
 }
 
 impl Socket {
-    /// A new one, without memory and rings.
+    /// Creates a socket, without memory and rings.
     pub(super) fn new() -> io::Result<Socket> {
         // SAFETY: no address is passed.
         let fd = check(unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) })?;
-        // SAFETY: the kernel just made it for us.
+        // SAFETY: the kernel just created this descriptor, and nothing else owns it.
         Ok(Socket(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Sets an option. `T` must be what the option takes: this module's callers pass the structures that are named after it.
+    /// Sets an option. `T` must be the type of the option's value: the callers in this module pass the structures named after the option.
     fn set<T>(&self, option: c_int, value: &T) -> io::Result<()> {
         let (fd, len) = (self.0.as_raw_fd(), size_of::<T>() as libc::socklen_t);
         // SAFETY: `value` is valid for `len` bytes, and the kernel only reads them.
@@ -79,16 +79,16 @@ impl Socket {
         Ok(())
     }
 
-    /// Asks for an option; the kernel fills in at most the size of `T`.
+    /// Reads an option; the kernel fills in at most the size of `T`.
     fn get<T: Copy>(&self, option: c_int, mut value: T) -> io::Result<T> {
         let mut len = size_of::<T>() as libc::socklen_t;
         let at = std::ptr::from_mut(&mut value).cast();
-        // SAFETY: `value` is valid for `len` bytes, and any bytes are a valid value of the structures of numbers it is used for.
+        // SAFETY: `value` is valid for `len` bytes, and any bytes are a valid value of the numeric structures that this is used for.
         check(unsafe { libc::getsockopt(self.0.as_raw_fd(), libc::SOL_XDP, option, at, &mut len) })?;
         Ok(value)
     }
 
-    /// Tells the kernel where frames lie. The pages are locked.
+    /// Registers the memory for frames with the kernel, which locks the pages.
     pub(super) fn register(&self, umem: &Umem) -> io::Result<()> {
         let registration = libc::xdp_umem_reg {
             addr: umem.memory().start().as_ptr() as u64,
@@ -101,8 +101,9 @@ impl Socket {
         self.set(libc::XDP_UMEM_REG, &registration)
     }
 
-    /// Makes the four rings. Sizes are powers of two; `tx` is that of the completions too. There are twice as many places for chunks to
-    /// fill as there are chunks: the kernel shows what came before it gives back the places of the chunks it came in.
+    /// Creates the four rings. Sizes are powers of two; `tx` is also the size of the completion ring. The fill ring has twice as many
+    /// entries as there are chunks, because the kernel publishes a received frame before it returns the fill ring entries of the frame's
+    /// chunks.
     pub(super) fn make_rings(&self, fill: u32, rx: u32, tx: u32) -> io::Result<()> {
         self.set(libc::XDP_UMEM_FILL_RING, &fill)?;
         self.set(libc::XDP_UMEM_COMPLETION_RING, &tx)?;
@@ -110,13 +111,13 @@ impl Socket {
         self.set(libc::XDP_TX_RING, &tx)
     }
 
-    /// Where the parts of the rings lie.
+    /// The offsets of the parts of the rings.
     pub(super) fn ring_offsets(&self) -> io::Result<libc::xdp_mmap_offsets> {
         let none = libc::xdp_ring_offset { producer: 0, consumer: 0, desc: 0, flags: 0 };
         self.get(libc::XDP_MMAP_OFFSETS, libc::xdp_mmap_offsets { rx: none, tx: none, fr: none, cr: none })
     }
 
-    /// Binds to a queue.
+    /// Binds the socket to a queue.
     pub(super) fn bind(&self, ifindex: u32, queue: u32, flags: u16) -> io::Result<()> {
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
@@ -131,7 +132,7 @@ impl Socket {
         patiently(bind).map(|_| ())
     }
 
-    /// Whether the device itself reads and writes the UMEM.
+    /// Whether the device itself reads and writes the UMEM (zero-copy).
     pub(super) fn zero_copy(&self) -> io::Result<bool> {
         let options = self.get(libc::XDP_OPTIONS, libc::xdp_options { flags: 0 })?;
         Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
@@ -150,9 +151,9 @@ impl Socket {
         self.get(libc::XDP_STATISTICS, zeros)
     }
 
-    /// Makes the kernel look at the ring of frames to send: in copy mode it sends them in this call, at most 32.
+    /// Makes the kernel process the TX ring. In copy mode the kernel sends at most 32 frames during this call.
     pub(super) fn kick(&self, zero_copy: bool) -> io::Result<Kick> {
-        // SAFETY: there is no message and no address.
+        // SAFETY: no message and no address are passed.
         let sent =
             unsafe { libc::sendto(self.0.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0) };
         if sent >= 0 {
@@ -161,10 +162,10 @@ impl Socket {
         refused(io::Error::last_os_error(), zero_copy)
     }
 
-    /// Makes the kernel look at the ring of chunks to fill.
+    /// Makes the kernel process the fill ring.
     pub(super) fn wake_receiver(&self) {
-        // What goes wrong here (the device is down) shows when sending, and costs nothing but frames that do not come.
-        // SAFETY: there is no room for a message and none for an address.
+        // An error here (the device is down) also shows on sending, and costs only frames that do not arrive.
+        // SAFETY: no room for a message and none for an address is passed.
         unsafe {
             libc::recvfrom(
                 self.0.as_raw_fd(),

@@ -9,8 +9,8 @@ use super::{BATCH, BURST, BURST_BYTES, Driver, DriverError, DriverPort, failed};
 use crate::io::{MAX_FRAME, PacketIo};
 
 impl<N: Node, I: PacketIo> Driver<N, I> {
-    /// Takes in a batch from ports, by their places: RoCE packets for the Node, everything else for the stack. Looks at the clock only if
-    /// there is any.
+    /// Receives a batch of frames from the ports with these indexes: RoCE packets go to the Node, all other frames to the port's stack.
+    /// Reads the clock only if a frame arrived.
     pub(super) fn receive(
         &mut self,
         ports: RangeInclusive<usize>,
@@ -42,7 +42,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         record.result.map(|()| any)
     }
 
-    /// Frames among the NIC's own queue pairs never reach the wire, but the capture shows them.
+    /// Frames between queue pairs of one NIC never reach the wire, but the capture includes them.
     pub(super) fn loop_back(&mut self, now: Instant) -> Result<bool, DriverError> {
         let Some(loopback) = self.loopback else { return Ok(false) };
         let mut record = Recorder::new(&mut self.shown, self.epoch);
@@ -61,7 +61,8 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         record.result.map(|()| busy)
     }
 
-    /// Sends a burst of at most `limit` frames by each port. A backend asks for frames only while it has room, so none is ever kept here.
+    /// Sends a burst of at most `limit` frames at each port. A backend asks for frames only while it has room, so no frame is ever kept
+    /// here.
     pub(super) fn transmit(&mut self, now: Instant, limit: usize) -> Result<bool, DriverError> {
         let looks_at_all = self.looks_at_all();
         let mut record = Recorder::new(&mut self.shown, self.epoch);
@@ -81,14 +82,14 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
                     return false;
                 }
                 bytes += tx.len();
-                // A frame that is lost on the way out is in the capture: it left the Node, and the peer's silence has its explanation.
+                // A frame that is lost on the way out is in the capture: it left the Node, and so the capture explains the peer's silence.
                 record.sent(now, node, *number, tx, scratch);
                 true
             };
             let cut = !self.cut.is_empty() && self.cut.contains(number);
             let sent = if cut { Ok(lose(limit, &mut next)) } else { io.transmit(limit, &mut next) };
             any |= sent.map_err(failed(*number))? > 0;
-            // Where there was no room, the Node was not even asked.
+            // A backend without room did not ask the Node for a frame.
             all_drained &= drained;
         }
         record.settled(now, node);
@@ -98,7 +99,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     }
 }
 
-/// Takes frames, at most `limit`, and loses them; how many.
+/// Takes at most `limit` frames and drops them; returns their number.
 #[cold]
 fn lose(limit: usize, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> usize {
     let mut nowhere = [0; MAX_FRAME];

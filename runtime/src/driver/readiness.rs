@@ -1,13 +1,14 @@
-//! The descriptors that show the frames of a driver's ports.
+//! The descriptors that show incoming frames at a driver's ports.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags};
 
-/// Descriptors, each readable when a frame has come in at its port.
+/// File descriptors, each of which becomes readable when a frame arrives at its port.
 ///
-/// A list for poll(2), and no epoll set: in a set the kernel has somebody to call for every frame that comes in, whether anybody sleeps or not.
+/// They form a list for poll(2) instead of an epoll set: with a set, the kernel makes a callback for every incoming frame, whether a thread
+/// sleeps or not.
 #[derive(Debug)]
 pub(crate) struct Readiness(Vec<Member>);
 
@@ -16,12 +17,12 @@ struct Member {
     /// The port's number.
     port: usize,
     fd: OwnedFd,
-    /// The port is gone: its descriptor may be readable for ever.
+    /// The port is gone: its descriptor may stay readable forever.
     gone: AtomicBool,
 }
 
 impl Readiness {
-    /// Of ports, by their numbers.
+    /// Creates the list from the numbers and the descriptors of the ports.
     pub(super) fn of(ports: impl IntoIterator<Item = (usize, Vec<OwnedFd>)>) -> Readiness {
         let members = |(port, fds): (usize, Vec<OwnedFd>)| {
             fds.into_iter().map(move |fd| Member { port, fd, gone: AtomicBool::new(false) })
@@ -29,7 +30,7 @@ impl Readiness {
         Readiness(ports.into_iter().flat_map(members).collect())
     }
 
-    /// Nobody waits for a port any more, from the next sleep on.
+    /// Removes a port from the next sleep on.
     pub(super) fn remove(&self, port: usize) {
         self.0
             .iter()
@@ -37,13 +38,13 @@ impl Readiness {
             .for_each(|member| member.gone.store(true, Ordering::Release));
     }
 
-    /// What to sleep on.
+    /// The descriptors to sleep on, without those of removed ports.
     pub(crate) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         let there = self.0.iter().filter(|member| !member.gone.load(Ordering::Acquire));
         there.map(|member| PollFd::new(&member.fd, PollFlags::IN))
     }
 
-    /// All of them.
+    /// All descriptors.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         self.0.iter().map(|member| member.fd.as_raw_fd())
     }

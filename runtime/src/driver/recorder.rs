@@ -1,4 +1,4 @@
-//! Who is shown the frames of a loop: a capture, a trace, or nobody.
+//! The observers of a loop's frames: a capture, a trace, or none.
 
 use std::io::{self, Write};
 
@@ -9,19 +9,19 @@ use softnic_wire::{Instant, TxFrame};
 
 use super::DriverError;
 
-/// Is shown each frame of a Node, and the Node itself when all frames of a batch are done.
+/// Sees each frame of a Node, and the Node itself after all frames of a batch.
 pub(crate) trait Watch<N>: Send {
-    /// The Node is about to take a frame, at a port.
+    /// The Node is about to handle a frame that arrived at a port.
     fn received(&mut self, now: Instant, node: &N, port: usize, frame: &[u8]);
     /// The Node has written a frame, for a port.
     fn sent(&mut self, now: Instant, node: &N, port: usize, frame: &[u8]);
-    /// The Node is done with what was given to it.
+    /// The Node has handled the batch.
     fn settled(&mut self, now: Instant, node: &N);
-    /// What is kept back is written out; the first error since the last call.
+    /// Writes out buffered data; returns the first error since the last call.
     fn flush(&mut self) -> io::Result<()>;
 }
 
-/// A trace is of the queue pairs that programs know: those of the default NIC. A backup counts its own from the same numbers on.
+/// A trace covers the queue pairs that programs see: those of the default NIC. The backup numbers its own queue pairs from the same start.
 impl Watch<DualNic> for Observer {
     fn received(&mut self, now: Instant, node: &DualNic, port: usize, frame: &[u8]) {
         if port != DualNic::BACKUP {
@@ -44,15 +44,15 @@ impl Watch<DualNic> for Observer {
     }
 }
 
-/// The capture and the watch of a loop.
+/// The capture and the observer of a loop.
 pub(super) struct Shown<N> {
     pub(super) capture: Option<PcapWriter<Box<dyn Write + Send>>>,
     pub(super) watch: Option<Box<dyn Watch<N>>>,
 }
 
-/// Shows the frames of one batch to those who want to see them, and keeps the first error.
+/// Shows the frames of one batch to the observers, and keeps the first error.
 pub(super) struct Recorder<'a, N> {
-    /// Nobody wants to: one look for each frame.
+    /// `None` without observers: then each frame costs one check.
     shown: Option<&'a mut Shown<N>>,
     epoch: u64,
     pub(super) result: Result<(), DriverError>,
@@ -63,7 +63,7 @@ impl<'a, N> Recorder<'a, N> {
         Recorder { shown: shown.as_deref_mut(), epoch, result: Ok(()) }
     }
 
-    /// A frame that the Node is about to take.
+    /// Records a frame that the Node is about to handle.
     #[inline]
     pub(super) fn received(&mut self, now: Instant, node: &N, port: usize, frame: &[u8]) {
         if self.shown.is_some() {
@@ -74,7 +74,7 @@ impl<'a, N> Recorder<'a, N> {
         }
     }
 
-    /// A frame that the Node has written, which may lie in two pieces: these are joined in `scratch`.
+    /// Records a frame that the Node has written. A frame that lies in two pieces is joined in `scratch`.
     #[inline]
     pub(super) fn sent(&mut self, now: Instant, node: &N, port: usize, tx: &TxFrame<'_>, scratch: &mut [u8]) {
         if self.shown.is_none() {
@@ -92,7 +92,7 @@ impl<'a, N> Recorder<'a, N> {
         self.sent_whole(now, node, port, frame);
     }
 
-    /// The same of one that lies in one piece.
+    /// Records a frame that the Node has written, and that lies in one piece.
     pub(super) fn sent_whole(&mut self, now: Instant, node: &N, port: usize, frame: &[u8]) {
         self.write(now, frame);
         if let Some(watch) = self.watch() {
@@ -100,14 +100,14 @@ impl<'a, N> Recorder<'a, N> {
         }
     }
 
-    /// A frame that was shown when the Node wrote it comes back to the Node.
+    /// A frame that was recorded when the Node wrote it is looped back to the Node.
     pub(super) fn received_back(&mut self, now: Instant, node: &N, port: usize, frame: &[u8]) {
         if let Some(watch) = self.watch() {
             watch.received(now, node, port, frame);
         }
     }
 
-    /// The batch is over.
+    /// The batch is complete.
     #[inline]
     pub(super) fn settled(&mut self, now: Instant, node: &N) {
         if let Some(watch) = self.watch() {

@@ -1,4 +1,4 @@
-//! Rounds of the loop: what is sent when, and how late a timer is.
+//! Rounds of the driver loop: when frames are sent, and how late a timer fires.
 
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
@@ -9,7 +9,7 @@ use softnic_wire::{PathMtu, TxFrame};
 use super::*;
 use crate::neighbours::Neighbours;
 
-/// A wire that has no room for a while.
+/// A wire that can be full.
 struct Narrow {
     full: bool,
 }
@@ -41,7 +41,7 @@ impl PacketIo for Narrow {
     }
 }
 
-/// Has one frame to send, and keeps what time it was told then.
+/// A Node with one frame to send; records the time at which it was polled for the frame.
 struct Once(Option<Instant>);
 
 impl Node for Once {
@@ -77,7 +77,7 @@ fn a_frame_that_waited_for_room_is_sent_with_the_time_of_its_sending() {
     }
 }
 
-/// Counts how often its timer was called, which is due at all times.
+/// A Node whose timer is always due; counts the calls.
 struct Due(u32);
 
 impl Node for Due {
@@ -111,7 +111,7 @@ fn a_timer_is_at_most_a_few_rounds_late_though_nothing_comes_in() {
     assert_eq!(driver.node.0, before + 1);
 }
 
-/// Counts frames.
+/// A Node that counts the frames it receives.
 struct Heard(u32);
 
 impl Node for Heard {
@@ -182,7 +182,7 @@ fn while_the_link_is_down_nothing_is_due_there() {
     assert!(driver.due_in().is_some());
 }
 
-/// A wire that counts how often somebody looks at it, and has frames.
+/// A wire that has frames, and counts the calls of `receive`.
 struct Watched {
     looks: u32,
     frames: u32,

@@ -1,4 +1,4 @@
-//! Completion queues on the engine's side: the rings that programs poll, and handing completions over to them.
+//! Completion queues on the engine's side: the rings that programs poll, and the transfer of completions into them.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::api::cq_shared::CqShared;
 /// The engine's end of a completion queue.
 pub(crate) struct CqOut {
     pub(crate) ring: Producer<Completion>,
-    /// The number of this engine among those of its NIC.
+    /// The index of this engine among the engines of its NIC.
     pub(crate) engine: usize,
     pub(crate) shared: Arc<CqShared>,
 }
@@ -22,7 +22,7 @@ pub(crate) struct CqOut {
 #[derive(Default)]
 pub(super) struct Completions {
     cqs: Vec<Option<CqOut>>,
-    /// Completion queues whose ring had no room.
+    /// Completion queues whose ring was full.
     full: Vec<CqId>,
 }
 
@@ -35,7 +35,7 @@ impl Completions {
         self.cqs[at] = Some(out);
     }
 
-    /// Completions go into another ring from now on.
+    /// Switches a completion queue to another ring.
     pub(super) fn replace_ring(&mut self, id: CqId, ring: Producer<Completion>) {
         if let Some(Some(out)) = self.cqs.get_mut(id.0 as usize) {
             out.ring = ring;
@@ -49,13 +49,13 @@ impl Completions {
         self.full.retain(|&full| full != id);
     }
 
-    /// Whether completions had to wait.
+    /// Whether completions wait for room in a ring.
     pub(super) fn any_full(&self) -> bool {
         !self.full.is_empty()
     }
 
-    /// The queues that have no room now. A program that takes a completion and posts the next work request behind it is not kept waiting
-    /// by how full its queue was before: what comes in next may be for that work request.
+    /// The completion queues that have no room now. The rings are checked again here: when a program polls a completion and then posts a
+    /// work request, the next incoming frame may be for that request, and the full ring of before must not delay it.
     #[inline]
     pub(super) fn still_full(&mut self, node: &mut DualNic) -> &[CqId] {
         for i in (0..self.full.len()).rev() {
@@ -65,7 +65,7 @@ impl Completions {
         &self.full
     }
 
-    /// Hands all completions to the program, as far as there is room.
+    /// Moves all completions into the rings of the program, as far as there is room.
     #[inline]
     pub(super) fn hand_out(&mut self, node: &mut DualNic) {
         self.still_full(node);
@@ -85,7 +85,7 @@ impl Completions {
             match node.poll_cq(id) {
                 Ok(Some(completion)) => {
                     let solicited = completion.solicited || completion.status != Status::Success;
-                    // There is room: just looked.
+                    // There is room: it was checked above.
                     let _ = out.ring.push(completion);
                     if solicited {
                         batch.solicited = Some(out.ring.written());

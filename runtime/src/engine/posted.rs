@@ -1,8 +1,8 @@
-//! Work requests between a program's thread and the engine, with their own copy of their elements.
+//! Work requests on their way from a program thread to the engine, with a copy of their scatter/gather elements.
 
 use softnic_nic::transports::{BestEffort, Data, Datagram, RecvWr, SendFlags, SendOp, SendWr, Sge};
 
-/// Elements and bytes that lie in the ring itself; more are boxed.
+/// Number of elements, and of inline bytes, that are stored in the ring itself; larger ones are boxed.
 const SGES: usize = 2;
 const INLINE: usize = 64;
 

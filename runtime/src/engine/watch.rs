@@ -1,4 +1,4 @@
-//! An engine's own thread: it runs the engine all the time, or watches and takes over when nobody else makes progress.
+//! An engine's own thread. It either runs the engine all the time, or watches and takes over when no program makes progress.
 
 use std::io;
 use std::sync::Arc;
@@ -14,35 +14,36 @@ use super::{Core, Engine};
 use crate::io::sleep_on;
 use crate::threads::spawn_own;
 
-/// How long nobody may make progress before the watching thread takes over.
+/// How long the engine may go without progress before the watching thread takes over.
 const PATIENCE: Duration = Duration::from_micros(200);
 /// How long a running thread looks for work before it sleeps.
 const BUSY: Duration = Duration::from_micros(50);
 /// How long a thread with a core of its own, asked to run all the time, looks for work before it sleeps.
 const DEDICATED_BUSY: Duration = Duration::from_millis(20);
-/// How long a watching thread looks for work without letting others have its core, where the program may have seen in its memory what came in.
+/// How long a watching thread looks for work without yielding its core, because a program may already have seen the incoming data in its
+/// memory.
 const SPIN: Duration = Duration::from_micros(2);
-/// Rounds with something to do that a watching thread makes in real time at a time.
+/// Number of busy rounds that a watching thread makes in the real-time class before it leaves that class.
 const RAISED_ROUNDS: u32 = 16;
-/// Naps after which to write out what was recorded meanwhile.
+/// Number of naps after which the recorded frames are written out.
 const NAPS_TO_FLUSH: u32 = 64;
-/// How often a thread yields its core to whoever waits for the engine, before it sleeps.
+/// How often a thread yields its core to a thread that waits for the engine, before it sleeps instead.
 const YIELDS: u32 = 16;
-/// How long a thread sleeps at a time for whoever waits for the engine, or, in real time, for the core.
+/// How long a thread sleeps at a time to free the engine or, in the real-time class, the core for a waiting thread.
 const GIVE_WAY: Duration = Duration::from_micros(20);
-/// How soon to look again where nothing tells that there is room.
+/// How soon to look again where no notification arrives when room becomes free.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
-/// The thread that runs an engine.
+/// Which thread runs an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// The program's threads while they poll; the engine's own takes over when none does.
+    /// The program threads while they poll; the engine's own thread takes over when no program polls.
     Inline,
     /// The engine's own thread.
     Dedicated,
 }
 
-/// The thread of an engine; it ends with this value.
+/// The handle of an engine's own thread. Dropping it ends the thread.
 pub(crate) struct Watcher {
     engine: Arc<Engine>,
     thread: Option<JoinHandle<()>>,
@@ -70,7 +71,7 @@ impl Drop for Watcher {
         self.engine.stop.store(true, Ordering::Release);
         self.engine.wake.wake();
         if let Some(thread) = self.thread.take() {
-            // It panicked, and said so itself.
+            // A panic of the thread has already been reported by the thread itself.
             let _ = thread.join();
         }
     }
@@ -81,7 +82,7 @@ impl Engine {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Watches; runs the engine while nobody else does and there is something to do.
+    /// Watches the engine, and runs it while no program does and there is work.
     fn watch(&self) {
         let mut seen = self.takeover.rounds();
         let mut naps = 0u32;
@@ -90,11 +91,11 @@ impl Engine {
         while !self.stopped() {
             let rounds = self.takeover.rounds();
             if rounds != seen && !self.is_asked() {
-                // Somebody makes progress. Frames that come in meanwhile are theirs, so this does not wait for any.
+                // A program makes progress. That program handles incoming frames, so this nap does not wait for frames.
                 seen = rounds;
                 self.nap(PATIENCE, false);
                 naps = naps.wrapping_add(1);
-                // Those who poll all the time do not see to it.
+                // A program that polls all the time does not write out the recording.
                 if naps.is_multiple_of(NAPS_TO_FLUSH)
                     && let Some(mut core) = self.takeover.try_take()
                 {
@@ -104,7 +105,7 @@ impl Engine {
             }
             let (sleep, frames) = match self.run_while_busy(BUSY, Some(&mut priority)) {
                 Some(sleep) => (sleep, true),
-                // Theirs again, if they go on.
+                // The engine is left to the programs that poll, as long as they continue.
                 None => (PATIENCE, false),
             };
             seen = self.takeover.rounds();
@@ -113,7 +114,7 @@ impl Engine {
         }
     }
 
-    /// Runs the engine all the time, and sleeps when there was nothing to do for long.
+    /// Runs the engine all the time, and sleeps after a long time without work.
     fn run_alone(&self) {
         while !self.stopped() {
             if let Some(sleep) = self.run_while_busy(DEDICATED_BUSY, None) {
@@ -127,14 +128,15 @@ impl Engine {
         self.sleeping_programs.load(Ordering::Acquire) > 0
     }
 
-    /// Runs the engine until there was nothing to do for a while: then says how long to sleep. `None` when the program polls itself.
+    /// Runs the engine until there has been no work for `patience`; returns how long to sleep. Returns `None` when the program polls by
+    /// itself.
     ///
-    /// `watching` is a thread that watches, with its priority: it runs the engine for a program that does not.
+    /// `watching` is the priority of a watching thread, which runs the engine for a program that does not poll.
     fn run_while_busy(&self, patience: Duration, mut watching: Option<&mut Priority>) -> Option<Duration> {
         let alone = watching.is_none();
         let mut busy_rounds = 0u32;
-        // In real time no other thread has this core, however often this one yields. If it is that of the program which rings, the program
-        // waits for it.
+        // In the real-time class no other thread gets this core, however often this thread yields. If the program that rings runs on the
+        // same core, the program has to wait.
         let is_in_the_way = watching.as_ref().is_some_and(|priority| priority.is_raised()) && self.wake.was_from_here();
         let patience = if is_in_the_way { SPIN } else { patience };
         let mut core = self.control();
@@ -152,11 +154,13 @@ impl Engine {
             } else {
                 let idle = idle_since.get_or_insert_with(Instant::now).elapsed();
                 if idle >= patience {
-                    // It may post more, or poll, which makes progress: so after work it need not wake this thread at once.
+                    // The program may post more, or poll, which makes progress. So after work this thread sleeps briefly, and the program
+                    // need not wake it at once.
                     let gives_way = is_in_the_way && busy_rounds > 0;
                     return Some(if gives_way { GIVE_WAY } else { self.may_sleep(&mut core) });
                 }
-                // Whom it waits for may be waiting for this very core: for a program that polls itself also the engine must be free.
+                // The thread that this one waits for may be waiting for this very core. A program that polls by itself also needs the
+                // engine to be free.
                 if !alone && idle >= SPIN {
                     let rounds = self.takeover.rounds();
                     drop(core);
@@ -180,7 +184,7 @@ impl Engine {
         }
     }
 
-    /// Lets those who wait for the engine have it.
+    /// Gives the engine to the threads that wait for it.
     fn let_others(&self) {
         for _ in 0..YIELDS {
             if !self.takeover.is_wanted() {
@@ -188,20 +192,20 @@ impl Engine {
             }
             std::thread::yield_now();
         }
-        // Of a thread in real time no other has the core for its yielding: they must get it.
+        // Yielding in the real-time class does not give the core to an ordinary thread: this thread must sleep.
         while self.takeover.is_wanted() {
             std::thread::sleep(GIVE_WAY);
         }
     }
 
-    /// How long to sleep, if there is really nothing to do.
+    /// How long to sleep if there is no work at all; 0 if there is some.
     fn may_sleep(&self, core: &mut Core) -> Duration {
         self.flush_recording(core);
         let mut due = Duration::ZERO;
         let nothing_to_do = |core: &mut Core| {
-            // Whoever told us to stop before this woke a thread that did not sleep yet.
+            // A stop request before this point woke a thread that did not sleep yet, so the flag is checked here.
             let nothing = core.driver.prepare_sleep() && self.doorbells.is_empty() && !self.stopped();
-            // Without a wire no timer means anything.
+            // Without a wire, timers have no effect.
             due = if self.failure.get().is_some() { None } else { core.due_in() }.unwrap_or(Duration::MAX);
             match core.driver.next_timeout() {
                 _ if !nothing || due.is_zero() => Sleep::No,
@@ -212,14 +216,14 @@ impl Engine {
         if self.takeover.may_sleep(core, &self.wake, nothing_to_do) { due } else { Duration::ZERO }
     }
 
-    /// Sleeps at most so long, until somebody rings, or, if asked to, until a frame comes in.
+    /// Sleeps for at most `limit`, until the engine is woken or, with `frames`, until a frame arrives.
     fn nap(&self, limit: Duration, frames: bool) {
         if limit.is_zero() {
             return;
         }
         let wires = (frames && self.failure.get().is_none()).then(|| self.readiness.poll_fds());
         let fds = [PollFd::new(&self.wake, PollFlags::IN)].into_iter().chain(wires.into_iter().flatten());
-        // Whatever it says, whoever calls this looks for work anyway.
+        // The result is not needed: every caller looks for work afterwards.
         let _ = sleep_on(fds, limit);
         self.takeover.slept(&self.wake);
     }
@@ -258,7 +262,7 @@ mod tests {
         (Engine::new(driver, Owner::default(), Arc::new(Events::new(None).unwrap()), None).unwrap(), peer)
     }
 
-    /// The scheduling class of a thread, by its folder in /proc.
+    /// The scheduling class of a thread, read from its folder in /proc.
     fn policy(thread: &std::path::Path) -> String {
         let stat = std::fs::read_to_string(thread.join("stat")).unwrap();
         // The 41st field; the second is a name in parentheses.
@@ -268,7 +272,7 @@ mod tests {
     /// The scheduling class of an engine's own thread.
     fn policy_of(mode: Mode, name: &str) -> String {
         let watcher = Watcher::start(&Arc::new(engine().0), mode, name.into(), None).unwrap();
-        // Its name and its class are set before its first nap.
+        // The thread's name and class are set before its first nap.
         while watcher.engine.takeover.sleeps_until() == 0 {
             std::thread::yield_now();
         }
@@ -304,12 +308,12 @@ mod tests {
             std::thread::yield_now();
         }
         let asleep = class();
-        // Frames for nobody: work all the same.
+        // These frames are addressed to no queue pair, but they are still work.
         let mut junk = |tx: &mut softnic_wire::TxFrame<'_>| tx.put_frame(&[0; 60]).is_ok();
         while class() != "0" {
             wire.transmit(32, &mut junk).unwrap();
         }
-        // It sleeps as before.
+        // When the frames stop, the thread sleeps again as before.
         while class() != asleep {
             std::thread::yield_now();
         }
@@ -325,11 +329,11 @@ mod tests {
         drop(core);
         engine.try_progress();
         assert!(!is_woken(&engine), "a round that began none");
-        // What a program's thread does: it begins a timer, and makes a round.
+        // The program thread: it starts a timer, and makes a round.
         engine.control().driver.mac_of(peer).unwrap();
         engine.try_progress();
         assert!(is_woken(&engine));
-        // The thread looks, and sleeps until then.
+        // The thread looks for work, and sleeps until the timer ends.
         engine.nap(Duration::from_nanos(1), false);
         engine.wake.drain();
         let mut core = engine.control();
@@ -345,7 +349,7 @@ mod tests {
         let mut core = engine.control();
         let mut junk = |tx: &mut softnic_wire::TxFrame<'_>| tx.put_frame(&[0; 60]).is_ok();
         while core.driver.io_mut().transmit(1, &mut junk).unwrap() > 0 {}
-        // Somebody is asked for.
+        // The resolution starts a timer, and its request finds no room.
         core.driver.mac_of([10, 0, 0, 2].into()).unwrap();
         engine.progress(&mut core);
         assert_eq!(engine.may_sleep(&mut core), LOOK_AGAIN, "nobody tells that there is room");

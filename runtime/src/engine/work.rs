@@ -1,4 +1,4 @@
-//! Work requests on the engine's side: the queues that programs post to, and taking over what is in them.
+//! Work requests on the engine's side: the queues that programs post to, and the transfer of their work into the NIC.
 
 use softnic_nic::transports::{CqId, PostError, SrqId};
 use softnic_shift::DualNic;
@@ -18,11 +18,11 @@ pub(crate) enum Target {
 /// The engine's end of a queue of work requests.
 pub(crate) struct WorkQueue {
     pub(crate) target: Target,
-    /// The connection that it is ([`DualNic::connection`]), where there is a backup.
+    /// The connection that the queue pair belongs to ([`DualNic::connection`]), if there is a backup.
     pub(crate) connection: Option<usize>,
     pub(crate) sends: Consumer<PostedSend>,
     pub(crate) recvs: Consumer<PostedRecv>,
-    /// Where sends and receives complete, if that is known.
+    /// The completion queues of sends and of receives, if they are known.
     pub(crate) cqs: Option<(CqId, CqId)>,
 }
 
@@ -30,14 +30,14 @@ pub(crate) struct WorkQueue {
 #[derive(Default)]
 pub(super) struct Work {
     queues: Vec<Option<WorkQueue>>,
-    /// Places of queues that were removed.
+    /// Indexes of removed queues, to be reused.
     free: Vec<u32>,
-    /// Queues whose work found no room in the NIC.
+    /// Queues whose work did not fit into the NIC.
     stalled: Vec<u32>,
 }
 
 impl Work {
-    /// Another queue; its number.
+    /// Adds a queue; returns its number.
     pub(super) fn add(&mut self, queue: WorkQueue) -> Option<u32> {
         let index = match self.free.pop() {
             Some(index) => index as usize,
@@ -59,14 +59,14 @@ impl Work {
         }
     }
 
-    /// Forgets what is in a queue.
+    /// Drops the work in a queue.
     pub(super) fn forget(&mut self, index: u32) {
         if let Some(Some(queue)) = self.queues.get_mut(index as usize) {
             while queue.sends.pop().is_some() || queue.recvs.pop().is_some() {}
         }
     }
 
-    /// The queue pairs among those that the queues belong to.
+    /// The queue pairs among the owners of the queues.
     pub(super) fn queue_pairs(&self) -> impl Iterator<Item = Qpn> + '_ {
         self.queues.iter().flatten().filter_map(|queue| match queue.target {
             Target::Qp(qpn) => Some(qpn),
@@ -74,22 +74,22 @@ impl Work {
         })
     }
 
-    /// Whether work had to wait.
+    /// Whether work is waiting for room.
     pub(super) fn has_stalled(&self) -> bool {
         !self.stalled.is_empty()
     }
 
-    /// Whether there may be something to take.
+    /// Whether there may be work to take.
     #[inline]
     pub(super) fn is_waiting(&self, doorbells: &Doorbells) -> bool {
         !self.stalled.is_empty() || !doorbells.is_empty()
     }
 
-    /// Takes over the work of the queues that rang, and of those that had to wait; whether there was any. Of completion queues that are
-    /// `full` nothing more is begun.
+    /// Takes the work of the queues that rang and of the stalled queues; returns whether there was any. No work is started whose completion
+    /// queue is `full`.
     pub(super) fn take(&mut self, node: &mut DualNic, now: Instant, full: &[CqId], doorbells: &Doorbells) -> bool {
         let mut taken = false;
-        // From the end: what has to wait again is put behind those that are still to come.
+        // From the end, because work that stalls again is appended behind the entries still to be visited.
         for i in (0..self.stalled.len()).rev() {
             let index = self.stalled.swap_remove(i);
             taken |= self.take_of(index, node, now, full);
@@ -98,14 +98,14 @@ impl Work {
         taken
     }
 
-    /// Takes over the work of all queues, rung or not.
+    /// Takes the work of all queues, whether they rang or not.
     pub(super) fn take_all(&mut self, node: &mut DualNic, now: Instant, full: &[CqId]) {
         for index in 0..self.queues.len() {
             self.take_of(index as u32, node, now, full);
         }
     }
 
-    /// Takes over the work of one queue: when it rang, and before its queue pair changes its state. Whether there was any.
+    /// Takes the work of one queue: when the queue rang, and before its queue pair changes its state. Returns whether there was any.
     pub(super) fn take_of(&mut self, index: u32, node: &mut DualNic, now: Instant, full: &[CqId]) -> bool {
         let Some(Some(queue)) = self.queues.get_mut(index as usize) else { return false };
         let (mut any, mut no_room) = (false, false);
@@ -114,7 +114,7 @@ impl Work {
                 no_room = true;
                 false
             }
-            // It was checked when it was posted; the queue pair was reset since.
+            // The request was checked at posting; the queue pair was reset since.
             _ => {
                 any = true;
                 true
@@ -126,8 +126,8 @@ impl Work {
             (Target::Qp(qpn), None) => node.nic.post_checked_recv(qpn, &wr.wr()),
             (Target::Srq(srq), None) => node.nic.post_checked_srq_recv(srq, &wr.wr()),
         };
-        // A program that posts as long as there is room, and takes completions later, must not lose any: work waits in its ring until
-        // they are taken. What was begun before finds room in the NIC's own queue.
+        // A program may post as long as there is room, and poll its completions later. No completion may be lost, so work waits in its ring
+        // until the program polls. The completions of work started before have room in the NIC's own queue.
         let waits = queue.cqs.map_or([false; 2], |(send, recv)| [send, recv].map(|cq| full.contains(&cq)));
         while !waits[1] && queue.recvs.peek(|wr| taken(recv(wr, node))) == Some(true) {
             queue.recvs.pop();

@@ -1,4 +1,4 @@
-//! What a client is given: a pair of devices, and its queues on the inner end.
+//! The port of a client: a veth pair, and the queues on its inner end.
 
 use std::os::fd::AsFd;
 
@@ -7,9 +7,9 @@ use super::links::{Links, Pair};
 use super::namespace;
 use crate::afxdp::{Device, Handed, redirect_to_sockets};
 
-/// The name of the inner end, in a network namespace that has nothing else.
+/// The name of the inner end, in a network namespace that contains no other device.
 const INNER: &str = "port";
-/// Chunks of a client for frames that come in and to send, for each queue, as of a device that is not shared.
+/// Number of chunks of a client for incoming frames and for frames to send, for each queue; as on a device that is not shared.
 const RX_CHUNKS: u32 = 4096;
 const TX_CHUNKS: u32 = 512;
 
@@ -21,7 +21,7 @@ pub(super) struct ClientPort {
 }
 
 impl ClientPort {
-    /// Makes one. The outer end is a device of this thread's network namespace by that name; it is down.
+    /// Creates a port. The outer end is a device of that name in this thread's network namespace; it is down.
     pub(super) fn make(links: &mut Links, outer: &str, queues: u32, mtu: u32) -> Result<ClientPort, ShareError> {
         let outside = namespace::here().map_err(ShareError::when("look at the network namespace"))?;
         let pair = Pair { inner: INNER, outer, outside: outside.as_fd(), queues, mtu };
@@ -36,7 +36,7 @@ impl ClientPort {
     }
 }
 
-/// Makes the pair from its inner end, and the queues there. They keep the namespace.
+/// Creates the pair from its inner end, and the queues there. The queues keep the namespace alive.
 fn make_inner(pair: Pair<'_>) -> Result<Vec<Handed>, ShareError> {
     let mut links = Links::open().map_err(ShareError::when("ask the kernel for devices"))?;
     links.make_pair(pair).map_err(ShareError::when("make a pair of devices for a client"))?;

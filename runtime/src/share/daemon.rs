@@ -1,4 +1,4 @@
-//! The daemon: it lets clients in, gives them ports, and clears up after them.
+//! The daemon: it admits clients, creates their ports, and removes them afterwards.
 
 use std::collections::HashSet;
 use std::io::{self, ErrorKind};
@@ -24,16 +24,16 @@ use crate::background::{Background, Stop};
 use crate::bpf::{Kind, Program};
 use crate::peer::Peer;
 
-/// Connections that have asked for nothing yet, and how long they may.
+/// Maximum number of connections that have made no request yet, and their time limit.
 const WAITING: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often to look after clients of an earlier daemon that have not come back.
+/// Interval between checks for clients of an earlier daemon that have not registered again.
 const SWEEP: Duration = Duration::from_secs(1);
-/// How long to wait where the system has no descriptor left.
+/// How long to wait if the system has no file descriptor left.
 const BREATH: Duration = Duration::from_millis(10);
-/// Services of one client: there are as many in the map as 64 clients may have.
+/// Maximum number of services of one client. The map has room for the services of 64 such clients.
 const SERVICES: usize = 1024;
-/// How far a client may be ahead of its rate, in time.
+/// How far a client may exceed its rate, as time.
 const BURST: Duration = Duration::from_millis(1);
 
 /// How an interface is shared.
@@ -41,23 +41,23 @@ const BURST: Duration = Duration::from_millis(1);
 pub struct ShareOptions {
     /// The interface.
     pub interface: String,
-    /// The group whose members may be clients, beside root; by default the daemon's own.
+    /// The group whose members may be clients, besides root; by default the daemon's own group.
     pub group: Option<u32>,
-    /// The mode of the socket: who may be a client.
+    /// The mode of the socket, which determines the users that may be clients.
     pub mode: u32,
-    /// How many clients there may be.
+    /// Maximum number of clients.
     pub clients: usize,
-    /// How many of them may be one user's.
+    /// Maximum number of clients of one user.
     pub clients_of_user: usize,
-    /// Queues of a client that does not ask for a number.
+    /// Number of queues of a client that requests no particular number.
     pub queues: u32,
-    /// What each client may have.
+    /// The limits of each client.
     pub limits: Limits,
 }
 
-/// An interface that is shared, until this is dropped: then all clients lose it.
+/// A shared interface. Dropping it ends the sharing for all clients.
 pub struct Share {
-    /// Ends when it is dropped.
+    /// The daemon's thread, which ends when this is dropped.
     _thread: Background,
     over: Arc<AtomicBool>,
     description: String,
@@ -65,10 +65,10 @@ pub struct Share {
 }
 
 impl Share {
-    /// Shares an interface of this network namespace, and takes over what a daemon left that was killed.
+    /// Shares an interface of this network namespace, and takes over the clients of a daemon that was killed.
     ///
     /// # Errors
-    /// When it is shared already, cannot be shared, or a privilege is missing.
+    /// When the interface is shared already, when it cannot be shared, or when a privilege is missing.
     pub fn start(options: ShareOptions) -> Result<Share, ShareError> {
         let place = Place::take(&options.interface)?;
         let mut daemon = Daemon::new(place, options)?;
@@ -81,23 +81,23 @@ impl Share {
         Ok(Share { _thread: thread, over, description, taken_over })
     }
 
-    /// What is shared, and how, in a few words.
+    /// A short description of the shared interface and of how it is shared.
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// How many clients of an earlier daemon were found.
+    /// Number of clients of an earlier daemon that were taken over.
     pub fn taken_over(&self) -> usize {
         self.taken_over
     }
 
-    /// Whether it has ended by itself, because the interface is gone.
+    /// Whether the sharing has ended by itself, because the interface is gone.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
 }
 
-/// Somebody who has connected.
+/// A connection that has not made a request yet.
 struct Visitor {
     connection: OwnedFd,
     pid: u32,
@@ -119,7 +119,7 @@ struct Daemon {
 impl Daemon {
     fn new(place: Place, options: ShareOptions) -> Result<Daemon, ShareError> {
         let mut uplink = Uplink::open(&options.interface)?;
-        // What is opened from here on must not leave the programs there.
+        // If a later step fails, the programs must be removed again.
         let opened = find_clients(&mut uplink).and_then(|roll| {
             uplink.set_warden(None)?;
             Ok((roll, place.listen(options.group, options.mode)?))
@@ -153,7 +153,7 @@ impl Daemon {
         self.end();
     }
 
-    /// Lets go of everything: nobody is a client any more.
+    /// Ends the sharing: every client is dismissed.
     fn end(&mut self) {
         self.place.close();
         for process in self.roll.iter().map(|(process, _)| process).collect::<Vec<_>>() {
@@ -189,7 +189,7 @@ impl Daemon {
             match Request::receive(&visitor.connection) {
                 Ok(Some(request)) => self.serve_visitor(visitor, request),
                 Err(e) if e.kind() == ErrorKind::WouldBlock && now < visitor.until => self.visitors.push(visitor),
-                // What was said is not understood: by another version, most likely.
+                // The request is not understood, most likely because the client is of another version.
                 Err(e) if e.kind() == ErrorKind::InvalidData => {
                     let why = "it does not understand the request: both must be of the same version of softnic";
                     let _ = Reply::Refused(why.into()).send(&visitor.connection, &[]);
@@ -223,7 +223,7 @@ impl Daemon {
         let _ = answered.send(&visitor.connection, &[]);
     }
 
-    /// Lets a client in, or says why not.
+    /// Admits a client, or refuses it with a reason.
     fn let_in(&mut self, visitor: Visitor, queues: Option<u32>) {
         let queues = queues.unwrap_or(self.options.queues).clamp(1, MAX_QUEUES);
         let made = self.admit(&visitor).and_then(|process| {
@@ -249,20 +249,21 @@ impl Daemon {
         if sent.is_err() {
             self.dismiss(process);
         } else if is_warden {
-            // Without it a request for a service that nobody has goes unanswered.
+            // Without a warden, a request for a service without a listener is not answered.
             let _ = self.uplink.set_warden(Some(process));
         }
     }
 
-    /// Whether a visitor is the daemon's own, which is to refuse requests for services that nobody has: the first of its process.
+    /// Whether a visitor becomes the warden: the daemon's own client, which refuses requests for services without a listener. It is the
+    /// first client of the daemon's process.
     fn is_to_be_warden(&self, visitor: &Visitor) -> bool {
         visitor.pid == std::process::id() && self.uplink.warden.is_none()
     }
 
-    /// A number for a client, or why it gets none.
+    /// The process number for a new client, or the reason for a refusal.
     fn admit(&self, visitor: &Visitor) -> Result<Process, String> {
         let (clients, of_user) = (self.options.clients, self.options.clients_of_user);
-        // The daemon's own is none of those that are limited.
+        // The daemon's own client does not count against the limits.
         let others = || self.roll.iter().filter(|&(process, _)| Some(process) != self.uplink.warden);
         if !self.is_to_be_warden(visitor) {
             if others().count() >= clients {
@@ -276,7 +277,7 @@ impl Daemon {
         self.roll.next_number().ok_or_else(|| "all numbers for clients are taken".into())
     }
 
-    /// Makes a client's port, and tells the programs of it.
+    /// Creates a client's port, and enters the client into the maps of the programs.
     fn make_port(
         &mut self,
         process: Process,
@@ -309,7 +310,8 @@ impl Daemon {
         Ok((port, secret))
     }
 
-    /// Removes what was made of a port before something was refused: its device would go by itself, but after the next client has the number.
+    /// Removes the parts of a port after a later step has failed. The kernel would remove the device by itself, but possibly only after the
+    /// next client has the number.
     fn undo_port(&mut self, process: Process) {
         let Uplink { links, maps, index, .. } = &mut self.uplink;
         let _ = maps.clear_client(process);
@@ -318,7 +320,7 @@ impl Daemon {
         }
     }
 
-    /// Answers what clients ask for, one thing each, and dismisses those that are gone.
+    /// Serves one request of each client, and dismisses the clients that are gone.
     fn serve_clients(&mut self) {
         let mut asked = Vec::new();
         for (process, client) in self.roll.iter() {
@@ -382,12 +384,12 @@ impl Daemon {
 
     fn release(&mut self, process: Process, service: ServiceId) {
         if self.roll.get_mut(process).is_some_and(|client| client.services.remove(&service)) {
-            // One that is not there need not be taken away.
+            // An entry that does not exist need not be removed.
             let _ = self.uplink.maps.release(service, process);
         }
     }
 
-    /// Takes everything of a client away. Its frames go nowhere from the moment that its number is nobody's.
+    /// Removes everything of a client. Its frames are dropped from the moment that its number has no client.
     fn dismiss(&mut self, process: Process) {
         let Some(client) = self.roll.remove(process) else { return };
         let maps = &self.uplink.maps;
@@ -404,9 +406,9 @@ impl Daemon {
         let _ = self.uplink.links.delete(client.outer);
     }
 
-    /// Hears what happens to the interface; says whether it is gone.
+    /// Handles the kernel's events about the interface; returns whether the interface is gone.
     fn follow(&mut self) -> bool {
-        // An error is the kernel's refusal; what is known stays.
+        // On an error the known state stays.
         let Ok(change) = self.uplink.follow() else { return false };
         if let Some(mtu) = change.mtu {
             for (_, client) in self.roll.iter() {
@@ -416,7 +418,7 @@ impl Daemon {
         change.gone
     }
 
-    /// Dismisses clients of an earlier daemon whose devices are gone; says whether there are any that have not come back.
+    /// Dismisses clients of an earlier daemon whose devices are gone; returns whether there are clients that have not registered again.
     fn sweep(&mut self) -> bool {
         let orphans = self.roll.orphans();
         if self.swept.elapsed() >= SWEEP {
@@ -450,19 +452,20 @@ impl Daemon {
     }
 }
 
-/// The name of the outer end of a client's pair of devices.
+/// The name of the outer end of a client's veth pair.
 fn device_of(index: u32, process: Process) -> String {
     format!("sn{index}-{}", process.number())
 }
 
-/// Who has said nothing for longest, of the user of whom there are most: who has something to say says it at once.
+/// The index of the connection that has been silent longest, among those of the user with the most connections. A cooperative client makes
+/// its request at once.
 fn longest_of_most(visitors: &[Visitor]) -> usize {
     let of_user = |uid| visitors.iter().filter(|visitor| visitor.uid == uid).count();
     let most = visitors.iter().map(|visitor| of_user(visitor.uid)).max();
     visitors.iter().position(|visitor| Some(of_user(visitor.uid)) == most).unwrap_or(0)
 }
 
-/// The clients that a daemon left which was killed. Those whose devices are gone are cleared away.
+/// Finds the clients of a daemon that was killed. Clients whose devices are gone are removed.
 fn find_clients(uplink: &mut Uplink) -> Result<Roll, ShareError> {
     let failed = ShareError::when("read the maps of the programs");
     let Uplink { links, maps, .. } = uplink;

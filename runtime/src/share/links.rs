@@ -1,5 +1,5 @@
-//! What a daemon changes in the kernel's network: veth pairs, and programs on devices. By netlink and not by links of bpf(2), so that a program
-//! stays as long as its device: neither the daemon's end nor a client's takes it away.
+//! The daemon's changes to the kernel's network: veth pairs, and programs on devices. Programs are attached by netlink rather than by links
+//! of bpf(2), so that a program stays as long as its device: neither the daemon's end nor a client's detaches it.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -20,17 +20,17 @@ use crate::host_network::rtnetlink::{
     RTM_GETTFILTER, RTM_NEWLINK, RTM_NEWQDISC, RTM_NEWTFILTER, RTM_SETLINK, Request,
 };
 
-/// The parent of what stands before and behind a device's own queues, and of its filters for what comes in.
+/// The clsact qdisc, and its parent for the filters of incoming frames.
 const CLSACT: u32 = 0xffff_fff1;
 const INGRESS: u32 = 0xffff_fff2;
-/// Our place among the filters of a device: few others stand before it.
+/// The preference of the filter among the filters of a device: few others run before it.
 const PREFERENCE: u32 = 4791;
 const HANDLE: u32 = 1;
-/// All protocols, as filters have them.
+/// All protocols, as the filters encode them.
 const ETH_P_ALL: u16 = 0x0003;
-/// Longer than every RoCE packet.
+/// Larger than every RoCE packet.
 const INNER_MTU: u32 = 9216;
-/// How a program is attached: not over another, and in the driver.
+/// Flags for attaching a program: do not replace another program, and attach in the driver.
 const XDP_IF_NONE: u32 = 1 << 0;
 const XDP_NATIVE: u32 = 1 << 2;
 
@@ -38,15 +38,15 @@ const XDP_NATIVE: u32 = 1 << 2;
 #[derive(Debug)]
 pub(super) struct Links(Netlink);
 
-/// A pair of devices to make; frames that are sent by one arrive at the other.
+/// A veth pair to create; frames that are sent by one end arrive at the other.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pair<'a> {
     pub(super) inner: &'a str,
     pub(super) outer: &'a str,
-    /// The network namespace of the outer one.
+    /// The network namespace of the outer end.
     pub(super) outside: BorrowedFd<'a>,
     pub(super) queues: u32,
-    /// The longest packets that the outer one takes from the inner one; the other way all go that RoCE has.
+    /// The longest packet that the outer end accepts from the inner end. In the other direction all RoCE packets fit.
     pub(super) mtu: u32,
 }
 
@@ -65,7 +65,7 @@ impl Links {
         answers.into_iter().find_map(link).ok_or(Errno::BADMSG)
     }
 
-    /// The number of a device, if there is one of that name.
+    /// The interface index of a device, if there is one of that name.
     pub(super) fn index(&mut self, name: &str) -> Result<Option<u32>, Errno> {
         match self.get(of_link(0).with_text(IFLA_IFNAME, name)) {
             Ok(link) => Ok(Some(link.index)),
@@ -74,7 +74,7 @@ impl Links {
         }
     }
 
-    /// Whether there is a device of that number.
+    /// Whether a device with that interface index exists.
     pub(super) fn exists(&mut self, index: u32) -> Result<bool, Errno> {
         match self.get(of_link(index)) {
             Ok(_) => Ok(true),
@@ -83,7 +83,7 @@ impl Links {
         }
     }
 
-    /// Makes a pair, the inner one here.
+    /// Creates a pair, with the inner end in this namespace.
     pub(super) fn make_pair(&mut self, pair: Pair<'_>) -> Result<(), Errno> {
         let end = |name: &str, mtu| {
             of_link(0)
@@ -99,11 +99,11 @@ impl Links {
         self.change(RTM_NEWLINK, inner, NLM_F_CREATE | NLM_F_EXCL)
     }
 
-    /// Brings a device up, on which the kernel itself says nothing: it has no addresses, and asks nobody for theirs.
+    /// Brings a device up, without any traffic of the kernel's own: the device has no addresses, and resolves none.
     pub(super) fn bring_up(&mut self, index: u32) -> Result<(), Errno> {
         let none = Attributes::default().with(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE]);
         let of_ipv6 = Attributes::default().with_nested(AF_INET6.into(), &none);
-        // A kernel without IPv6 says nothing in it anyway.
+        // A kernel without IPv6 sends no such traffic anyway.
         let _ = self.change(RTM_SETLINK, of_link(index).with_nested(IFLA_AF_SPEC, &of_ipv6), 0);
         let flags = IFF_UP | IFF_NOARP;
         self.change(RTM_SETLINK, with_flags(index, flags, flags), 0)
@@ -114,7 +114,7 @@ impl Links {
         self.change(RTM_SETLINK, of_link(index).with_u32(IFLA_MTU, mtu), 0)
     }
 
-    /// Deletes a device, and the other end of its pair.
+    /// Deletes a device, and with it the other end of its pair.
     pub(super) fn delete(&mut self, index: u32) -> Result<(), Errno> {
         match self.change(RTM_DELLINK, of_link(index), 0) {
             Err(Errno::NODEV) => Ok(()),
@@ -127,12 +127,12 @@ impl Links {
         Ok(self.get(of_link(index))?.xdp_program.filter(|&id| id != 0))
     }
 
-    /// Puts an XDP program into the driver of a device that has none.
+    /// Attaches an XDP program in the driver of a device that has none.
     pub(super) fn attach_xdp(&mut self, index: u32, program: BorrowedFd<'_>) -> Result<(), Errno> {
         self.set_xdp(index, program.as_raw_fd(), XDP_IF_NONE | XDP_NATIVE)
     }
 
-    /// Takes the XDP program out of the driver of a device.
+    /// Detaches the XDP program from the driver of a device.
     pub(super) fn detach_xdp(&mut self, index: u32) -> Result<(), Errno> {
         self.set_xdp(index, -1, XDP_NATIVE)
     }
@@ -142,7 +142,7 @@ impl Links {
         self.change(RTM_SETLINK, of_link(index).with_nested(IFLA_XDP, &xdp), 0)
     }
 
-    /// Has a program look at every frame that comes in by a device, in place of the one that we put there before.
+    /// Attaches a classifier for every frame that a device receives. It replaces the classifier that softnic attached before.
     pub(super) fn filter(&mut self, index: u32, program: BorrowedFd<'_>) -> Result<(), Errno> {
         match self.change(RTM_NEWQDISC, clsact(index), NLM_F_CREATE | NLM_F_EXCL) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -156,16 +156,16 @@ impl Links {
         self.change(RTM_NEWTFILTER, filter, NLM_F_CREATE | NLM_F_REPLACE)
     }
 
-    /// The filters of a device that stand at `parent`.
+    /// The filters of a device under `parent`.
     fn filters(&mut self, index: u32, parent: u32) -> Result<Vec<Message>, Errno> {
         let place = Place { index, parent, ..Place::default() };
         self.0.dump(&Request::new(RTM_GETTFILTER, place.attributes()))
     }
 
-    /// The id of the program that we put there.
+    /// The id of the classifier that softnic attached.
     pub(super) fn filter_of(&mut self, index: u32) -> Result<Option<u32>, Errno> {
         let filters = match self.filters(index, INGRESS) {
-            // Nothing to stand on.
+            // The device has no clsact qdisc.
             Err(Errno::INVAL | Errno::NOENT) => return Ok(None),
             filters => filters?,
         };
@@ -178,7 +178,7 @@ impl Links {
         }))
     }
 
-    /// Takes that program off again, and what it stood on if nothing else does.
+    /// Removes softnic's classifier, and the qdisc if no other filter uses it.
     pub(super) fn unfilter(&mut self, index: u32) -> Result<(), Errno> {
         match self.change(RTM_DELTFILTER, our_filter(index), 0) {
             Ok(()) | Err(Errno::NOENT | Errno::INVAL | Errno::NODEV) => {}
@@ -201,7 +201,7 @@ fn clsact(index: u32) -> Attributes {
     place.attributes().with_text(TCA_KIND, "clsact")
 }
 
-/// Where our filter on a device stands.
+/// The position of softnic's filter on a device.
 fn our_place(index: u32) -> Place {
     Place { index, handle: HANDLE, parent: INGRESS, info: PREFERENCE << 16 | u32::from(ETH_P_ALL.to_be()) }
 }

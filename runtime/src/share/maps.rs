@@ -1,4 +1,4 @@
-//! The maps that the programs of a shared port decide by, and that the daemon fills.
+//! The maps by which the programs of a shared port decide. The daemon fills them.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -11,12 +11,12 @@ use softnic_wire::mad::ip_cm::ServiceId;
 
 use crate::bpf::{ArrayMap, HashMap, MapError, Plain, Program};
 
-/// Numbers of processes, those included that nobody has: their elements stay zeros, so that they are nobody's.
+/// Number of process numbers, including those that no process has: their elements stay zero, which marks them as unused.
 const PROCESSES: u32 = 1 << PROCESS_BITS;
 const MAX_SERVICES: u32 = 1 << 16;
 const MAX_ADDRESSES: u32 = 1 << 10;
 
-/// Names by which [`Maps::of_program`] knows the maps.
+/// The names by which [`Maps::of_program`] recognises the maps.
 mod name {
     pub(super) const CLIENTS: &str = "sn_clients";
     pub(super) const SERVICES: &str = "sn_services";
@@ -25,63 +25,65 @@ mod name {
     pub(super) const PORT: &str = "sn_port";
 }
 
-/// A process that shares the port. What counts its own packets fills a cache line, what counts packets for it another: different cores write
-/// them.
+/// A process that shares the port. The counters of packets that it sends fill one cache line, and the counters of packets for it another,
+/// because different cores write them.
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Client {
-    /// Nanoseconds that 64 KiB take at the rate it may send with; 0 without a limit.
+    /// Nanoseconds that 64 KiB take at the client's send rate; 0 without a limit.
     pub(crate) cost: u64,
-    /// Nanoseconds that it may be ahead of that rate.
+    /// Nanoseconds by which the client may exceed that rate.
     pub(crate) burst: u64,
-    /// When all that it has sent would have been sent at that rate, by the kernel's monotonic clock.
+    /// The time at which all packets sent so far would have been sent at that rate, by the kernel's monotonic clock.
     pub(crate) due: u64,
-    /// Packets that it sent.
+    /// Number of packets sent.
     pub(crate) tx_frames: u64,
-    /// Their bytes.
+    /// Number of bytes sent.
     pub(crate) tx_bytes: u64,
-    /// Packets that it may not send.
+    /// Number of packets that were not permitted.
     pub(crate) tx_denied: u64,
-    /// Packets above its rate, or above that of datagrams to QP1.
+    /// Number of packets above the client's rate, or above the rate of datagrams to QP1.
     pub(crate) tx_policed: u64,
     /// As `due`, for datagrams to QP1.
     pub(crate) gsi_due: u64,
 
-    /// The outer end of its veth; 0 if nobody has this number.
+    /// The interface index of the outer end of its veth; 0 if no process has this number.
     pub(crate) ifindex: u32,
-    /// Its process id. This and what follows is the daemon's own: a new daemon finds it here.
+    /// The process ID. This and some of the following fields are for the daemon only: a new daemon reads them here.
     pub(crate) pid: u32,
-    /// Packets for it.
+    /// Number of packets received for the client.
     pub(crate) rx_frames: u64,
-    /// Their bytes.
+    /// Number of bytes received for the client.
     pub(crate) rx_bytes: u64,
-    /// Its user id.
+    /// The user ID.
     pub(crate) uid: u32,
     pub(crate) unused: u32,
-    /// By which it proves to a new daemon that it is the one.
+    /// The secret by which the client proves its identity to a new daemon.
     pub(crate) secret: [u8; 16],
     pub(crate) reserved_too: [u64; 2],
 }
 
-// SAFETY: numbers and bytes, without padding: the sizes of the fields are the type's, as is checked below.
+// SAFETY: the type consists of numbers and bytes, without padding: the sizes of the fields add up to the size of the type, as is checked
+// below.
 unsafe impl Plain for Client {}
 const _: () = assert!(size_of::<Client>() == 128 && 12 * 8 + 16 + 4 * 4 == size_of::<Client>());
 
-/// The interface that is shared.
+/// The shared interface.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Port {
     pub(crate) ifindex: u32,
-    /// How many elements of the map of members are filled.
+    /// Number of valid elements in the map of members.
     pub(crate) members: u32,
     pub(crate) mac: [u8; 6],
-    /// The process that gets requests for services that nobody has, so that it refuses them; 0 if there is none.
+    /// The number of the process that gets requests for services without a listener, and refuses them; 0 if there is none.
     pub(crate) warden: u16,
-    /// Packets for no process that there is.
+    /// Number of packets for a process that does not exist.
     pub(crate) nobody: u64,
 }
 
-// SAFETY: numbers and bytes, without padding: the sizes of the fields are the type's, as is checked below.
+// SAFETY: the type consists of numbers and bytes, without padding: the sizes of the fields add up to the size of the type, as is checked
+// below.
 unsafe impl Plain for Port {}
 const _: () = assert!(size_of::<Port>() == 4 + 4 + 6 + 2 + 8);
 
@@ -90,13 +92,13 @@ const _: () = assert!(size_of::<Port>() == 4 + 4 + 6 + 2 + 8);
 pub(crate) struct Maps {
     clients: ArrayMap<Client>,
     services: HashMap<[u8; 8], u32>,
-    /// The port's addresses, those of IPv4 as IPv6 has them (RFC 4291 2.5.5.2).
+    /// The addresses of the port; IPv4 addresses are in their IPv6-mapped form (RFC 4291 2.5.5.2).
     addresses: HashMap<[u8; 16], u32>,
     members: ArrayMap<u32>,
     port: ArrayMap<Port>,
 }
 
-/// File descriptors of the maps, for programs.
+/// The file descriptors of the maps, for use in programs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MapFds {
     pub(super) clients: i32,
@@ -107,7 +109,7 @@ pub(super) struct MapFds {
 }
 
 impl Maps {
-    /// Maps of a port without clients.
+    /// Creates the maps of a port without clients.
     pub(crate) fn new() -> io::Result<Maps> {
         Ok(Maps {
             clients: ArrayMap::new(name::CLIENTS, PROCESSES)?,
@@ -118,7 +120,7 @@ impl Maps {
         })
     }
 
-    /// The maps of a program of ours, which another daemon has loaded.
+    /// Opens the maps of a softnic program that another daemon has loaded.
     pub(crate) fn of_program(program: &Program) -> Result<Maps, MapError> {
         let maps = program.maps()?;
         Ok(Maps {
@@ -140,23 +142,23 @@ impl Maps {
         }
     }
 
-    /// What is known of a process; `None` if nobody has the number.
+    /// The entry of a process; `None` if no process has the number.
     pub(crate) fn client(&self, process: Process) -> io::Result<Option<Client>> {
         let client = self.clients.get(process.number())?;
         Ok((client.ifindex != 0).then_some(client))
     }
 
-    /// Gives a number to a client. Only while nobody has it: programs count in the same element.
+    /// Assigns a number to a client. Only allowed while no client has the number, because programs count in the same element.
     pub(crate) fn set_client(&self, process: Process, client: &Client) -> io::Result<()> {
         self.clients.set(process.number(), client)
     }
 
-    /// Takes a number back: packets for it are for nobody from now on. Its services and its membership stay.
+    /// Frees a number: packets for it have no addressee from now on. Its services and group membership stay.
     pub(crate) fn clear_client(&self, process: Process) -> io::Result<()> {
         self.clients.set(process.number(), &Client::default())
     }
 
-    /// Every process that there is.
+    /// All processes that share the port.
     pub(crate) fn clients(&self) -> io::Result<Vec<(Process, Client)>> {
         let mut clients = Vec::new();
         for process in (0..PROCESSES).filter_map(Process::new) {
@@ -165,23 +167,24 @@ impl Maps {
         Ok(clients)
     }
 
-    /// The interface and what is counted of it.
+    /// The interface and its counters.
     pub(crate) fn port(&self) -> io::Result<Port> {
         self.port.get(0)
     }
 
-    /// Says which interface is shared, and who refuses requests for services that nobody has. A count of packets for nobody may be lost.
+    /// Sets the shared interface, and the process that refuses requests for services without a listener. A concurrent increment of the
+    /// counter `nobody` may be lost.
     pub(crate) fn set_port(&self, ifindex: u32, mac: MacAddr, warden: Option<Process>) -> io::Result<()> {
         let warden = warden.map_or(0, |process| process.number() as u16);
         self.port.set(0, &Port { ifindex, mac: mac.0, warden, ..self.port.get(0)? })
     }
 
-    /// Requests for a service go to this process; `false` if somebody has it.
+    /// Directs requests for a service to this process; returns `false` if a process already has the service.
     pub(crate) fn claim(&self, service: ServiceId, process: Process) -> io::Result<bool> {
         self.services.insert(&service.0.to_be_bytes(), &process.number())
     }
 
-    /// A process gives a service back; `false` if it does not have it.
+    /// Releases a service of a process; returns `false` if the process does not have it.
     pub(crate) fn release(&self, service: ServiceId, process: Process) -> io::Result<bool> {
         match self.owner(service)? {
             Some(owner) if owner == process => self.services.remove(&service.0.to_be_bytes()),
@@ -194,7 +197,7 @@ impl Maps {
         Ok(self.services.get(&service.0.to_be_bytes())?.and_then(Process::new))
     }
 
-    /// Every service that somebody has.
+    /// All services that have an owner.
     pub(crate) fn services(&self) -> io::Result<Vec<(ServiceId, Process)>> {
         let mut services = Vec::new();
         for key in self.services.keys()? {
@@ -204,7 +207,7 @@ impl Maps {
         Ok(services)
     }
 
-    /// The addresses that clients may send from; those that stay are never missing meanwhile.
+    /// Sets the addresses that clients may send from. An address that is in both the old and the new set is valid throughout.
     pub(crate) fn set_addresses(&self, addresses: &[IpAddr]) -> io::Result<()> {
         let wanted: Vec<[u8; 16]> = addresses.iter().map(address_key).collect();
         for key in self.addresses.keys()?.iter().filter(|key| !wanted.contains(key)) {
@@ -216,13 +219,13 @@ impl Maps {
         Ok(())
     }
 
-    /// The addresses that clients may send from, in no order.
+    /// The addresses that clients may send from, in no particular order.
     #[cfg(test)]
     fn addresses(&self) -> io::Result<Vec<IpAddr>> {
         Ok(self.addresses.keys()?.into_iter().map(|key| IpAddr::from(key).to_canonical()).collect())
     }
 
-    /// The processes that packets for groups go to. A packet that comes meanwhile may miss one, or reach one twice.
+    /// Sets the processes that get packets for groups. A packet that arrives meanwhile may miss one of them, or reach one twice.
     pub(crate) fn set_members(&self, members: &[Process]) -> io::Result<()> {
         let set_count = |members: u32| self.port.set(0, &Port { members, ..self.port.get(0)? });
         let count = members.len() as u32;
@@ -235,7 +238,7 @@ impl Maps {
         set_count(count)
     }
 
-    /// The processes that packets for groups go to.
+    /// The processes that get packets for groups.
     pub(crate) fn members(&self) -> io::Result<Vec<Process>> {
         let mut members = Vec::new();
         for index in 0..self.port.get(0)?.members {
@@ -263,7 +266,7 @@ mod tests {
     fn maps() -> Option<Maps> {
         let maps = Maps::new();
         if let Err(e) = &maps {
-            // Past the test harness, which shows nothing of tests that pass.
+            // Written past the test harness, which shows no output of tests that pass.
             let _ = writeln!(std::io::stderr(), "LEFT OUT: the maps of a shared port: bpf(2): {e}");
         }
         maps.ok()

@@ -1,4 +1,4 @@
-//! What clients and the daemon say to each other, in datagrams of a UNIX socket that keeps their order; descriptors lie beside.
+//! The messages between clients and the daemon: datagrams of a UNIX socket that keeps their order. Descriptors are attached to them.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -14,48 +14,48 @@ use softnic_wire::mad::ip_cm::ServiceId;
 use super::{ClientStatus, Limits, Served};
 use crate::afxdp::Shape;
 
-/// Raised when one side does not understand the other any more.
+/// The version of the protocol. Increase it whenever the messages become incompatible.
 const VERSION: u8 = 1;
-/// The most queues of a client, each with two descriptors.
+/// Maximum number of queues of a client; each has two descriptors.
 pub(super) const MAX_QUEUES: u32 = 16;
 const MAX_FDS: usize = 2 * MAX_QUEUES as usize;
-/// Longer than every request, and than every reply: that has a line for each client that there can be.
+/// Buffer sizes that every request and every reply fits; a reply has one entry for each possible client.
 const REQUEST: usize = 64;
 const REPLY: usize = 128 << 10;
 
-/// What a client wants.
+/// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Request {
-    /// To be one, with so many queues, or as many as the daemon gives.
+    /// Register as a client, with this many queues, or with the daemon's default.
     Attach { queues: Option<u32> },
-    /// To go on as one, after the daemon was another.
+    /// Register again as a known client, with a new daemon.
     Return { process: Process, secret: [u8; 16] },
-    /// A service, for which requests are to come to it.
+    /// Claim a service, so that the client gets the requests for it.
     Claim(ServiceId),
-    /// That service no more.
+    /// Release that service.
     Release(ServiceId),
-    /// Frames to multicast groups, or none any more.
+    /// Start or stop receiving frames to multicast groups.
     Groups(bool),
-    /// To know who else is one.
+    /// List all clients.
     List,
 }
 
-/// What the daemon says to that.
+/// The daemon's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// Here is a port. For each queue a socket and its memory lie beside.
+    /// A port was created. For each queue, a socket and its memory are attached.
     Attached { process: Process, secret: [u8; 16], limits: Limits, queues: u32, shape: Shape },
-    /// It is done.
+    /// The request was carried out.
     Done,
-    /// Another has it.
+    /// Another client has the service.
     Taken,
-    /// No, and why, in words for the user.
+    /// The request was refused, with a reason for the user.
     Refused(String),
     /// All clients.
     Listed(Served),
 }
 
-/// A message as it is written.
+/// Encodes a message.
 struct Writer(Vec<u8>);
 
 impl Writer {
@@ -77,7 +77,7 @@ impl Writer {
     }
 }
 
-/// A message as it is read.
+/// Decodes a message.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -136,7 +136,7 @@ impl Request {
         send(to.as_fd(), &self.write(), &[])
     }
 
-    /// The next request; `None` at the end of the connection.
+    /// Receives the next request; `None` at the end of the connection.
     pub(super) fn receive(from: impl AsFd) -> io::Result<Option<Request>> {
         match receive(from.as_fd(), RecvFlags::DONTWAIT, REQUEST)? {
             (said, _) if said.is_empty() => Ok(None),
@@ -216,7 +216,7 @@ impl Reply {
         send(to.as_fd(), &self.write(), beside)
     }
 
-    /// The next reply, and what lies beside it; it is waited for.
+    /// Waits for the next reply; returns it with the attached descriptors.
     pub(super) fn receive(from: impl AsFd) -> io::Result<(Reply, Vec<OwnedFd>)> {
         match receive(from.as_fd(), RecvFlags::empty(), REPLY)? {
             (said, _) if said.is_empty() => Err(ErrorKind::UnexpectedEof.into()),
@@ -249,7 +249,7 @@ fn receive(from: BorrowedFd<'_>, flags: RecvFlags, longest: usize) -> io::Result
         RecvAncillaryMessage::ScmRights(fds) => Some(fds),
         _ => None,
     });
-    // All of them: those that are not wanted are closed.
+    // All attached descriptors are collected, so that the unwanted ones are closed.
     let fds = fds.flatten().collect();
     said.truncate(got.bytes);
     Ok((said, fds))

@@ -1,4 +1,4 @@
-//! Where the daemon of an interface is found: a socket with the interface's name and the number of its network namespace.
+//! The location of an interface's daemon: a socket named after the interface and the number of its network namespace.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -17,14 +17,14 @@ use rustix::process::geteuid;
 use super::error::ShareError;
 use super::namespace;
 
-/// Where daemons have their sockets: only root may write there, so no other user can pose as a daemon.
+/// The folder of the daemons' sockets. Only root may write there, so no other user can pose as a daemon.
 const FOLDER: &str = "/run/softnic";
-/// Clients that wait to be let in.
+/// Backlog of clients that wait to be admitted.
 const WAITING: i32 = 128;
-/// How long a client waits for an answer: a port takes the daemon some milliseconds, and others may stand before it.
+/// How long a client waits for a reply: a port takes the daemon some milliseconds, and other clients may be served first.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The socket of the daemon that serves an interface of this network namespace.
+/// The path of the socket of the daemon that serves an interface of this network namespace.
 pub(super) fn socket_of(interface: &str) -> Result<PathBuf, ShareError> {
     let number = namespace::number().map_err(ShareError::when("look at the network namespace"))?;
     Ok(Path::new(FOLDER).join(format!("{interface}.{number}")))
@@ -46,7 +46,7 @@ fn unix_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Connects to the daemon of an interface, which has its socket there.
+/// Connects to the daemon of an interface, whose socket has this path.
 pub(super) fn connect(interface: &str, path: &Path) -> Result<OwnedFd, ShareError> {
     let failed = ShareError::when("connect to the daemon");
     let address = SocketAddrUnix::new(path).map_err(|_| ShareError::NotServed(interface.into()))?;
@@ -58,13 +58,14 @@ pub(super) fn connect(interface: &str, path: &Path) -> Result<OwnedFd, ShareErro
     match connect_to(&socket, &address) {
         Ok(()) => Ok(socket),
         Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => Err(ShareError::NotPermitted(path.into())),
-        // So many wait to be let in that there is no room for one more.
+        // The backlog is full.
         Err(rustix::io::Errno::AGAIN) => Err(ShareError::Silent(interface.into())),
         Err(_) => Err(ShareError::NotServed(interface.into())),
     }
 }
 
-/// Sees that nobody but the administrator, or whom the administrator let, could put sockets into the folder. Where it is not there, nobody serves.
+/// Checks that only the administrator, or a user authorised by the administrator, could create sockets in the folder. If the folder does
+/// not exist, no daemon runs.
 fn trusted() -> Result<(), ShareError> {
     let untrusted = |why| Err(ShareError::Untrusted { path: FOLDER.into(), why });
     let Ok(folder) = fs::symlink_metadata(FOLDER) else { return Ok(()) };
@@ -73,7 +74,7 @@ fn trusted() -> Result<(), ShareError> {
     match () {
         () if !folder.is_dir() => untrusted("it is no folder"),
         () if folder.mode() & 0o022 != 0 => untrusted("others may write there; `chmod 755` it"),
-        // Where everybody may make folders, this one may be anybody's.
+        // If any user may create folders in the parent, this folder may have been created by any user.
         () if ![0, geteuid().as_raw()].contains(&folder.uid())
             && above.is_some_and(|above| above.is_ok_and(everybody_may_write)) =>
         {
@@ -83,7 +84,7 @@ fn trusted() -> Result<(), ShareError> {
     }
 }
 
-/// Removes what daemons left that were killed. Their clients need none of it, nor do their successors.
+/// Removes the files of daemons that were killed. Neither their clients nor their successors need these files.
 fn sweep() {
     for path in fs::read_dir(FOLDER).into_iter().flatten().flatten().map(|entry| entry.path()) {
         let held = |file: &File| flock(file, FlockOperation::NonBlockingLockExclusive).is_err();
@@ -94,7 +95,7 @@ fn sweep() {
     }
 }
 
-/// The daemon's place: nobody else serves the interface as long as it is held.
+/// The place of an interface's daemon: while it is held, no other daemon can serve the interface.
 #[derive(Debug)]
 pub(super) struct Place {
     path: PathBuf,
@@ -122,7 +123,7 @@ impl Place {
                 let _ = file.read_to_string(&mut pid);
                 return Err(ShareError::Served { interface: interface.into(), pid: pid.trim().into() });
             }
-            // Whoever sweeps may have removed it just now.
+            // Another process that sweeps may have removed the file just now.
             if fs::metadata(&lock).is_ok_and(|there| file.metadata().is_ok_and(|it| it.ino() == there.ino())) {
                 break file;
             }
@@ -132,15 +133,15 @@ impl Place {
         Ok(Place { path, lock, _held: held })
     }
 
-    /// Listens for clients of that group and mode.
+    /// Listens for clients, on a socket with this group and mode.
     pub(super) fn listen(&self, group: Option<u32>, mode: u32) -> Result<OwnedFd, ShareError> {
         let failed = ShareError::when("listen for clients in /run/softnic");
-        // What a daemon left that was killed.
+        // Removes the socket of a daemon that was killed.
         let _ = fs::remove_file(&self.path);
         let listener = unix_socket().map_err(&failed)?;
         let bound = SocketAddrUnix::new(&self.path).and_then(|address| bind(&listener, &address));
         bound.map_err(|e| failed(e.into()))?;
-        // Nobody is let in before it listens, and by then group and mode are right.
+        // No client can connect before `listen`, and by then group and mode are set.
         chown(&self.path, None, group).map_err(&failed)?;
         fs::set_permissions(&self.path, Permissions::from_mode(mode)).map_err(&failed)?;
         listen(&listener, WAITING).map_err(|e| failed(e.into()))?;
@@ -148,7 +149,7 @@ impl Place {
         Ok(listener)
     }
 
-    /// Nobody finds it any more.
+    /// Removes the socket: no client finds the daemon any more.
     pub(super) fn close(&self) {
         let _ = fs::remove_file(&self.path);
     }

@@ -9,14 +9,14 @@ use softnic_wire::mad::ip_cm::ServiceId;
 /// A client.
 #[derive(Debug)]
 pub(super) struct Client {
-    /// Its connection; `None` for one that an earlier daemon let in, and that has not come back.
+    /// Its connection; `None` for a client that an earlier daemon admitted, and that has not registered again.
     pub(super) connection: Option<OwnedFd>,
     pub(super) pid: u32,
     pub(super) uid: u32,
-    /// The outer end of its pair of devices.
+    /// The interface index of the outer end of its veth pair.
     pub(super) outer: u32,
     pub(super) services: HashSet<ServiceId>,
-    /// Whether it wants frames to multicast groups.
+    /// Whether the client receives frames to multicast groups.
     pub(super) groups: bool,
 }
 
@@ -24,17 +24,17 @@ pub(super) struct Client {
 #[derive(Debug)]
 pub(super) struct Roll {
     clients: BTreeMap<Process, Client>,
-    /// The number that was given last: numbers are given in turn, so that one is used again as late as can be.
+    /// The number that was assigned last. Numbers are assigned in turn, so that each is reused as late as possible.
     last: Process,
 }
 
 impl Roll {
-    /// Nobody; the first number is the one behind `last`.
+    /// Creates an empty roll; the first number to be assigned is the one after `last`.
     pub(super) fn new(last: Process) -> Roll {
         Roll { clients: BTreeMap::new(), last }
     }
 
-    /// The next number that nobody has.
+    /// The next free number.
     pub(super) fn next_number(&self) -> Option<Process> {
         let mut number = self.last;
         for _ in 0..Process::COUNT {
@@ -46,7 +46,7 @@ impl Roll {
         None
     }
 
-    /// A client has the number from now on.
+    /// Enters a client under a number.
     pub(super) fn enter(&mut self, process: Process, client: Client) {
         self.last = process;
         self.clients.insert(process, client);
@@ -68,12 +68,12 @@ impl Roll {
         self.clients.len()
     }
 
-    /// Those that want frames to multicast groups.
+    /// The clients that receive frames to multicast groups.
     pub(super) fn members(&self) -> Vec<Process> {
         self.iter().filter(|(_, client)| client.groups).map(|(process, _)| process).collect()
     }
 
-    /// Those that have not come back to this daemon.
+    /// The clients that have not registered with this daemon, with their outer interface indexes.
     pub(super) fn orphans(&self) -> Vec<(Process, u32)> {
         self.iter().filter(|(_, c)| c.connection.is_none()).map(|(process, client)| (process, client.outer)).collect()
     }

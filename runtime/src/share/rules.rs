@@ -1,10 +1,11 @@
-//! The programs of a shared port: who gets what comes in by the interface, and what a client may send to whom.
+//! The programs of a shared port. They determine which client gets a packet that arrives at the interface, and which packets a client may
+//! send, and to which destination.
 //!
-//! [`ingress`] and [`spread`] are on the interface, `ingress` only where its driver runs XDP; [`egress`] is on the outer end of each client's
-//! veth. They decide as [`sharing::addressee`](softnic_nic::sharing::addressee) does, with one difference: the programs look at no length fields,
-//! and `addressee` says "nobody" where those of a frame to QP1 do not agree, or leave no room for a MAD. Such a frame may reach the process,
-//! or the owner of the service, that its bytes name, whose NIC refuses it. A frame that is a process's by `addressee` reaches that process
-//! and no other.
+//! [`ingress`] and [`spread`] are on the interface, `ingress` only if the driver runs XDP; [`egress`] is on the outer end of each client's
+//! veth. They decide as [`sharing::addressee`](softnic_nic::sharing::addressee) does, with one difference: the programs do not look at
+//! length fields, while `addressee` returns "nobody" if those of a frame to QP1 do not agree, or leave no room for a MAD. Such a frame may
+//! reach the process, or the owner of the service, that its bytes name; the NIC of that process refuses it. A frame that belongs to a
+//! process according to `addressee` reaches that process and no other.
 
 mod addressee;
 mod delivery;
@@ -30,12 +31,12 @@ mod function {
     pub(super) const XDP_GET_BUFF_LEN: i32 = 188;
 }
 
-/// A classifier's verdict on a packet: whatever would happen without it.
+/// A classifier's verdict on a packet: continue as if the classifier did not exist.
 const TC_ACT_UNSPEC: i32 = -1;
 /// A classifier's verdict on a packet: dropped.
 const TC_ACT_SHOT: i32 = 2;
 
-/// Offsets in what a classifier is called with, `struct __sk_buff`.
+/// Offsets in the argument of a classifier, `struct __sk_buff`.
 mod skb {
     pub(super) const LEN: i16 = 0;
     pub(super) const VLAN_PRESENT: i16 = 20;
@@ -58,28 +59,28 @@ mod field {
     pub(super) const CLASS: i16 = MAD + 1;
     pub(super) const METHOD: i16 = MAD + 3;
     pub(super) const STATUS: i16 = MAD + 4;
-    /// The second half of the transaction id.
+    /// The lower half of the transaction id.
     pub(super) const TRANSACTION: i16 = MAD + 12;
     pub(super) const ATTRIBUTE: i16 = MAD + 16;
-    /// What a message of the connection manager says.
+    /// The contents of a connection manager message.
     const CM: i16 = MAD + 24;
     pub(super) const LOCAL_ID: i16 = CM;
     pub(super) const REMOTE_ID: i16 = CM + 4;
     pub(super) const SERVICE_ID: i16 = CM + 8;
-    /// Of a negotiation.
+    /// Fields of a negotiation MAD.
     pub(super) const RMPP_FLAGS: i16 = MAD + 26;
     /// The OUI and the byte before it.
     pub(super) const OUI: i16 = MAD + 36;
     pub(super) const VERSION: i16 = MAD + 40;
     pub(super) const SENDER_QPN: i16 = MAD + 44;
     pub(super) const RECEIVER_QPN: i16 = MAD + 48;
-    /// Bytes to the end of all that is looked at in a MAD. A MAD has more.
+    /// Number of bytes from the BTH to the end of the inspected part of a MAD. A MAD is longer.
     pub(super) const LOOKED_AT: i32 = MAD as i32 + 52;
 }
 
-/// Lower bits of a queue pair number, which do not say whose it is.
+/// Lower bits of a queue pair number, which do not identify the process.
 const QPN_BITS: i32 = 24 - softnic_nic::sharing::PROCESS_BITS as i32;
-/// Lower bits of a communication id, which do not say whose it is.
+/// Lower bits of a communication id, which do not identify the process.
 const COMM_ID_BITS: i32 = 32 - softnic_nic::sharing::PROCESS_BITS as i32;
 const QPN_MASK: i32 = 0x00ff_ffff;
 const GSI: i32 = softnic_wire::Qpn::GSI.value() as i32;

@@ -1,4 +1,4 @@
-//! A client's place on a shared interface: what it was given, and its connection to the daemon.
+//! A client's place on a shared interface: its process number and limits, and its connection to the daemon.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,30 +18,30 @@ use crate::afxdp::Handed;
 use crate::forked::Kept;
 use crate::locked::lock;
 
-/// A place among the processes that share an interface. It is given back when this is dropped.
+/// A place among the processes that share an interface. Dropping it gives the place back.
 #[derive(Debug)]
 pub(crate) struct Seat {
     interface: String,
-    /// The daemon's socket, and that of its successor.
+    /// The path of the daemon's socket, and of its successor's.
     path: PathBuf,
     process: Process,
     secret: [u8; 16],
     limits: Limits,
-    /// A copy of the first queue's socket: it says whether the device is still there.
+    /// A copy of the first queue's socket; used to test whether the device still exists.
     probe: Kept<OwnedFd>,
     talk: Mutex<Talk>,
 }
 
 #[derive(Debug)]
 struct Talk {
-    /// The connection to the daemon, until we leave.
+    /// The connection to the daemon, until this process leaves.
     connection: Option<Arc<Kept<OwnedFd>>>,
-    /// How many want frames to multicast groups.
+    /// Number of group memberships that need frames to multicast groups.
     groups: usize,
 }
 
 impl Seat {
-    /// Takes a place, with so many queues, or as many as the daemon gives.
+    /// Registers with the daemon, with this many queues, or with the daemon's default.
     pub(crate) fn take(interface: &str, queues: Option<u32>) -> Result<(Seat, Vec<Handed>), ShareError> {
         let unanswered = |error| ShareError::unanswered(interface, error);
         let path = socket_of(interface)?;
@@ -55,7 +55,7 @@ impl Seat {
             _ => return Err(unanswered(io::ErrorKind::InvalidData.into())),
         };
         if fds.is_empty() || fds.len() != 2 * count as usize {
-            // The system had no descriptors left for those that were handed over.
+            // The system had no file descriptors left for the attached ones.
             return Err(no_descriptors(rustix::io::Errno::MFILE.into()));
         }
         let (mut handed, mut fds) = (Vec::new(), fds.into_iter());
@@ -69,17 +69,17 @@ impl Seat {
         Ok((Seat { interface: interface.into(), path, process, secret, limits, probe, talk }, handed))
     }
 
-    /// Our number among the processes.
+    /// The number of this process on the interface.
     pub(crate) fn me(&self) -> Process {
         self.process
     }
 
-    /// What we may have.
+    /// The limits of this client.
     pub(crate) fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Requests for a service come to us from now on; `false` when another has it.
+    /// Directs requests for a service to this process; returns `false` if another process has the service.
     pub(crate) fn claim(&self, service: ServiceId) -> Result<bool, ShareError> {
         match self.ask(&mut lock(&self.talk), &Request::Claim(service))? {
             Reply::Done => Ok(true),
@@ -88,7 +88,7 @@ impl Seat {
         }
     }
 
-    /// They do not any more. Where the daemon is gone, the next one takes them away with our end.
+    /// Releases a service. If the daemon is gone, the next daemon releases the service when this process ends.
     pub(crate) fn release(&self, service: ServiceId) {
         let _ = self.ask(&mut lock(&self.talk), &Request::Release(service));
     }
@@ -100,10 +100,10 @@ impl Seat {
         }
     }
 
-    /// Nobody finds us any more.
+    /// Leaves the interface: no process finds this one any more.
     pub(crate) fn leave(&self) {
         if let Some(connection) = lock(&self.talk).connection.take() {
-            // Whoever else has it is told, too.
+            // The shutdown also notifies other holders of the connection.
             let _ = rustix::net::shutdown(&**connection, rustix::net::Shutdown::Both);
         }
     }
@@ -121,7 +121,7 @@ impl Seat {
         Ok(reply)
     }
 
-    /// Makes ourselves known to a new daemon.
+    /// Registers with a new daemon.
     fn reconnect(&self, talk: &mut Talk) -> Result<Arc<Kept<OwnedFd>>, ShareError> {
         let connection = connect(&self.interface, &self.path)?;
         let request = Request::Return { process: self.process, secret: self.secret };
@@ -148,18 +148,18 @@ impl Seat {
         }
     }
 
-    /// The connection to the daemon, for whoever watches it end.
+    /// The connection to the daemon, for code that watches for its end.
     pub(crate) fn connection(&self) -> Option<Arc<Kept<OwnedFd>>> {
         lock(&self.talk).connection.clone()
     }
 
-    /// Whether the daemon has ended, or is about to.
+    /// Whether the daemon has closed the connection.
     pub(crate) fn is_orphan(connection: &Kept<OwnedFd>) -> bool {
         let mut fds = [PollFd::new(&**connection, PollFlags::RDHUP)];
         matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))
     }
 
-    /// Whether frames still go anywhere: whoever ends the sharing takes the device away, whoever is killed leaves it.
+    /// Whether the device still exists. A daemon that ends the sharing removes the device; a daemon that is killed leaves it in place.
     pub(crate) fn has_device(&self) -> bool {
         let kicked = rustix::net::send(&*self.probe, &[], SendFlags::DONTWAIT);
         !matches!(kicked, Err(rustix::io::Errno::NXIO | rustix::io::Errno::NODEV))
@@ -184,10 +184,10 @@ fn ask(connection: &OwnedFd, request: &Request) -> io::Result<(Reply, Vec<OwnedF
     Reply::receive(connection.as_fd())
 }
 
-/// What the daemon knows that serves an interface.
+/// The state of a shared interface, as its daemon reports it.
 ///
 /// # Errors
-/// When nobody serves it, or its daemon does not answer.
+/// When no daemon serves the interface, or its daemon does not reply.
 pub fn served(interface: &str) -> Result<Served, ShareError> {
     let connection = connect(interface, &socket_of(interface)?)?;
     match ask(&connection, &Request::List) {
@@ -198,7 +198,7 @@ pub fn served(interface: &str) -> Result<Served, ShareError> {
     }
 }
 
-/// A seat that frames to multicast groups come to, as long as this lives.
+/// While this value lives, the seat receives frames to multicast groups.
 #[derive(Debug)]
 pub(crate) struct GroupSeat(Arc<Seat>);
 
@@ -218,7 +218,7 @@ impl Drop for GroupSeat {
         let mut talk = lock(&self.0.talk);
         talk.groups -= 1;
         if talk.groups == 0 {
-            // Where the daemon is gone, frames come that nobody wants.
+            // If the daemon is gone, unneeded frames keep arriving.
             let _ = self.0.set_groups(&mut talk, false);
         }
     }

@@ -1,4 +1,4 @@
-//! The shared interface itself: the programs on it, their maps, and what the kernel says of it.
+//! The shared interface itself: the programs on it, their maps, and the kernel's events about it.
 
 use std::os::fd::AsFd;
 
@@ -20,16 +20,16 @@ pub(super) struct Uplink {
     pub(super) maps: Maps,
     pub(super) host: HostNetwork,
     pub(super) index: u32,
-    /// Whether its driver runs a program of ours.
+    /// Whether its driver runs the XDP program.
     pub(super) in_driver: bool,
-    /// Whether its programs were there.
+    /// Whether the programs were on the interface before.
     taken_over: bool,
-    /// The process that answers for services which nobody has.
+    /// The process that refuses requests for services without a listener.
     pub(super) warden: Option<Process>,
 }
 
 impl Uplink {
-    /// Puts the programs on an interface, or takes over those that are there.
+    /// Attaches the programs to an interface, or takes over those that are attached.
     pub(super) fn open(interface: &str) -> Result<Uplink, ShareError> {
         let host = HostNetwork::open(interface)?;
         if host.interface().vlan.is_some() {
@@ -53,8 +53,8 @@ impl Uplink {
         Ok(uplink)
     }
 
-    /// Puts on the interface what is missing. Where its driver has no place for a program, the classifier does for all packets what it does for those to groups
-    /// otherwise.
+    /// Attaches the missing programs. If the driver cannot run an XDP program, the classifier handles all packets instead of only those to
+    /// groups.
     fn attach(&mut self, interface: &str) -> Result<(), ShareError> {
         if !self.in_driver {
             let program = Program::load(Kind::Xdp { fragments: true }, &rules::ingress(&self.maps));
@@ -71,27 +71,27 @@ impl Uplink {
         self.links.filter(self.index, spread.as_fd()).map_err(ShareError::when("attach the interface's classifier"))
     }
 
-    /// Takes the programs off again, unless somebody relies on them: clients of the daemon before.
+    /// Removes the programs again, unless clients of the previous daemon depend on them.
     pub(super) fn undo(&mut self) {
         if !self.taken_over {
             self.close();
         }
     }
 
-    /// Tells the programs the interface's addresses.
+    /// Writes the interface's addresses to the maps of the programs.
     fn tell_programs(&mut self) -> Result<(), ShareError> {
         let failed = ShareError::when("write to the maps of the programs");
         self.maps.set_port(self.index, self.host.interface().mac, self.warden).map_err(&failed)?;
         self.maps.set_addresses(self.host.addresses()).map_err(&failed)
     }
 
-    /// Says which process answers for services which nobody has.
+    /// Sets the process that refuses requests for services without a listener.
     pub(super) fn set_warden(&mut self, warden: Option<Process>) -> Result<(), ShareError> {
         self.warden = warden;
         self.tell_programs()
     }
 
-    /// Hears what the kernel says of the interface; says its MTU where that has changed, and whether the interface is gone.
+    /// Handles the kernel's events about the interface; returns the MTU if it has changed, and whether the interface is gone.
     pub(super) fn follow(&mut self) -> Result<Change, ShareError> {
         let mut change = Change::default();
         let mut stale = false;
@@ -109,9 +109,9 @@ impl Uplink {
         Ok(change)
     }
 
-    /// Takes the programs off the interface.
+    /// Removes the programs from the interface.
     pub(super) fn close(&mut self) {
-        // An interface that is gone has taken them with it.
+        // An interface that is gone has removed its programs already.
         let _ = self.links.unfilter(self.index);
         if self.in_driver {
             let _ = self.links.detach_xdp(self.index);
@@ -119,20 +119,20 @@ impl Uplink {
     }
 }
 
-/// What has changed at the interface.
+/// A change of the interface.
 #[derive(Debug, Default)]
 pub(super) struct Change {
     pub(super) mtu: Option<u32>,
     pub(super) gone: bool,
 }
 
-/// The maps of the program that a daemon left which was killed.
+/// Opens the maps of the program of a daemon that was killed.
 fn take_over(interface: &str, id: u32) -> Result<Maps, ShareError> {
     let program = Program::by_id(id).map_err(ShareError::when("look at the interface's program"))?;
     match Maps::of_program(&program) {
         Ok(maps) => Ok(maps),
         Err(MapError::Bpf(error)) => Err(ShareError::when("look at the maps of the interface's program")(error)),
-        // It is not ours, or of another version of ours.
+        // The program is not one of softnic, or is of another version.
         Err(_) => Err(other_program(interface)),
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that takes over the rings which other processes bring. It sleeps until one comes.
+//! The thread that accepts the rings which other processes bring. It sleeps until one arrives.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -18,27 +18,27 @@ use crate::forked::Kept;
 use crate::locked::lock;
 use crate::wake::Wake;
 
-/// How long a process may take to say what it brings.
+/// How long a process that has connected may take to send its ring.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Processes that have connected and said nothing yet.
+/// Maximum number of processes that have connected and sent nothing yet.
 const WAITING: usize = 64;
-/// Rings that one process may bring: it has a NIC or two.
+/// Maximum number of rings that one process may bring: a process has one or two NICs.
 const RINGS_OF_A_PROCESS: usize = 16;
-/// Rings of all processes of other containers, which are not told apart: one of each process that can be there.
+/// Maximum number of rings of all processes in other containers, whose process IDs are not visible: one for each possible process.
 const RINGS_OF_THE_UNSEEN: usize = SharingProcess::COUNT;
-/// How long to wait where the system has no descriptor left.
+/// How long to wait if the system has no file descriptor left.
 const BREATH: Duration = Duration::from_millis(10);
 
-/// A ring that somebody brought.
+/// A ring that another process brought.
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) reader: Reader,
     pub(super) connection: Kept<UnixStream>,
-    /// Its place among those of its process.
+    /// The ring's share of the limit for its process.
     pub(super) _seat: Arc<()>,
 }
 
-/// What the thread shares with the backend.
+/// The state that the thread shares with the backend.
 #[derive(Debug)]
 pub(super) struct Door {
     came: AtomicBool,
@@ -58,7 +58,7 @@ impl Door {
         })
     }
 
-    /// Rings that came since the last call.
+    /// The rings that arrived since the last call.
     #[inline]
     pub(super) fn arrivals(&self) -> Option<Vec<Arrival>> {
         if !self.came.load(Ordering::Acquire) {
@@ -68,12 +68,12 @@ impl Door {
         Some(std::mem::take(&mut *lock(&self.arrivals)))
     }
 
-    /// Whether rings came that nobody has taken.
+    /// Whether rings have arrived that were not taken yet.
     pub(super) fn has_arrivals(&self) -> bool {
         self.came.load(Ordering::Acquire)
     }
 
-    /// Processes that were turned away: not trusted, of another version, with something that is no ring, or with too many.
+    /// Number of processes that were turned away: not trusted, of another version, with a file that is not a ring, or with too many rings.
     pub(super) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -100,7 +100,7 @@ struct Attendant {
     listener: UnixListener,
     trust: Trust,
     door: Arc<Door>,
-    /// Connections on which nothing was said yet, with the process and the end of its time.
+    /// Connections on which nothing was received yet, with the process ID and the time limit.
     waiting: Vec<(Kept<UnixStream>, Option<u32>, Instant)>,
     /// The rings that processes have brought, as long as they are read.
     seats: Vec<(Option<u32>, Weak<()>)>,
@@ -123,7 +123,7 @@ impl Attendant {
             match self.listener.accept() {
                 Ok((connection, _)) => match self.trust.admits(&connection) {
                     Ok(Some(peer)) => {
-                        // Who has something to say has said it long ago.
+                        // The oldest waiting connection is dropped: a cooperative process would have sent its message long ago.
                         if self.waiting.len() >= WAITING {
                             self.waiting.remove(0);
                             self.door.refuse();
@@ -134,7 +134,7 @@ impl Attendant {
                 },
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
-                // No descriptor left: whoever waits goes on waiting.
+                // No descriptor is left: pending connections stay in the backlog.
                 Err(_) => {
                     thread::sleep(BREATH);
                     return;
@@ -149,7 +149,7 @@ impl Attendant {
             match meeting::take_over(&connection) {
                 Ok(reader) => self.seat(reader, connection, pid),
                 Err(e) if e.kind() == ErrorKind::WouldBlock && now < end => self.waiting.push((connection, pid, end)),
-                // Somebody who only looked whether this process lives.
+                // A process that only tested whether this process is alive.
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => {}
                 Err(_) => self.door.refuse(),
             }

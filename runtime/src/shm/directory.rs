@@ -1,9 +1,9 @@
-//! The folder of a network in which processes find each other: who is there, and who listens to what.
+//! The folder of a network, in which processes find each other: which processes are present, and which process listens to which service.
 //!
-//! Each process has a socket there, named by its number; who wants to send to it connects and hands it a ring. A service that somebody listens to is
-//! a file with the number of its owner, and so is a membership of a group. There is nobody who must be asked, so nobody whose death must be noticed: a
-//! socket says by itself whether its process lives, and what the dead left behind is removed by whoever wants its place. Changes are made under a lock of the whole
-//! folder; who only looks takes none.
+//! Each process has a socket in the folder, named by its number. A process that wants to send to it connects to the socket and hands over a
+//! ring. A service that a process listens to is a file that contains the owner's number; so is a group membership. There is no central
+//! process, so no process must watch for the end of one: a socket itself shows whether its process is alive, and the files of an ended
+//! process are removed by the process that needs their place. Changes are made under a lock of the whole folder; readers take no lock.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -27,13 +27,13 @@ use super::trust::Trust;
 use crate::locked::lock;
 use crate::remedy::no_descriptors;
 
-/// What the first line of the lock file begins with. Whoever changes the rings, the folder or what is said at a meeting changes it.
+/// The start of the first line in the lock file. It must change with the format of the rings, of the folder, or of the ring transfer.
 const VERSION: &str = "softnic shm 1";
 /// How long to wait for the folder's lock, which is held for microseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Sockets that are looked at when somebody joins, to remove what the dead left behind.
+/// Maximum number of sockets that are checked when a process joins, to remove the files of ended processes.
 const SWEPT: usize = 64;
-/// How long a list of the members of groups is good for.
+/// How long a cached list of group members stays valid.
 const MEMBERS_FRESH: Duration = Duration::from_millis(1);
 
 /// The network of a process, and the process's place in it.
@@ -43,47 +43,48 @@ pub(crate) struct Directory {
     trust: Trust,
     lock: File,
     me: Process,
-    /// The process that joined: a child that it forks is not on the network.
+    /// The process that joined. A child that it forks is not on the network.
     pid: u32,
-    /// Services and groups that are this process's, and for how many reasons.
+    /// The services and groups that this process has claimed, with the number of users of each.
     claims: Mutex<HashMap<String, usize>>,
     left: AtomicBool,
     members: Mutex<Members>,
 }
 
-/// The members of all groups as they were a moment ago.
+/// The cached members of all groups.
 #[derive(Debug, Default)]
 struct Members {
     read_at: Option<Instant>,
     of: HashMap<IpAddr, Vec<Process>>,
 }
 
-/// The folder is locked as long as this lives.
+/// Holds the lock of the folder while this value lives.
 struct Locked<'a>(&'a File);
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // It was locked, so it can be unlocked.
+        // The lock is held, so the unlock succeeds.
         let _ = flock(self.0, FlockOperation::Unlock);
     }
 }
 
 impl Directory {
-    /// Whether a folder can be one of a network; it is made if it is not there.
+    /// Whether a folder can be used for a network; creates the folder if it does not exist.
     pub(super) fn check(folder: &Path, mode: Option<u32>) -> Result<(), ShmError> {
         Directory::trusted(folder, mode).map(|_| ())
     }
 
     fn trusted(folder: &Path, mode: Option<u32>) -> Result<Trust, ShmError> {
         if let Err(error) = make_folder(folder, mode) {
-            // Somebody else's is the better reason.
+            // If the folder belongs to another user, that is the more useful error.
             let untrusted = Trust::of_parent(folder).err().filter(|why| matches!(why, ShmError::Untrusted { .. }));
             return Err(untrusted.unwrap_or_else(|| ShmError::in_folder(folder)(error)));
         }
         Trust::of_folder(folder, mode.is_some())
     }
 
-    /// Joins the network in a folder, which is made if it is not there: a number, and the socket at which others meet this process.
+    /// Joins the network in a folder, which is created if it does not exist. Returns the process's place, and the socket at which other
+    /// processes connect.
     pub(crate) fn join(folder: &Path, mode: Option<u32>) -> Result<(Directory, UnixListener), ShmError> {
         let failed = ShmError::in_folder(folder);
         let trust = Directory::trusted(folder, mode)?;
@@ -103,7 +104,7 @@ impl Directory {
             me: Process::FIRST,
             pid: std::process::id(),
             claims: Mutex::default(),
-            // Until it has a number, what it would leave is another's.
+            // Until the process has a number, it must not remove the files of another process.
             left: AtomicBool::new(true),
             members: Mutex::default(),
         };
@@ -111,17 +112,17 @@ impl Directory {
         Ok((directory, listener))
     }
 
-    /// This process.
+    /// The number of this process.
     pub(crate) fn me(&self) -> Process {
         self.me
     }
 
-    /// Whom this process trusts as a peer.
+    /// The users that this process trusts as peers.
     pub(super) fn trust(&self) -> &Trust {
         &self.trust
     }
 
-    /// The folder's descriptor, for whoever closes it in a child.
+    /// The descriptor of the folder's lock file, to be closed in a forked child.
     pub(super) fn descriptor(&self) -> RawFd {
         self.lock.as_raw_fd()
     }
@@ -140,13 +141,13 @@ impl Directory {
         Ok(Locked(&self.lock))
     }
 
-    /// Takes the first number behind the one that was given out last that nobody has: so a number rests as long as there are others.
+    /// Takes the next free number after the last one given out, so that a number is not reused while other numbers are free.
     fn take_number(&mut self) -> Result<UnixListener, ShmError> {
         let failed = ShmError::in_folder(&self.folder);
         let locked = self.locked()?;
         let mut text = String::new();
         (&self.lock).rewind()?;
-        // Something else than text is another version's, too.
+        // Contents that are not text also mean another version.
         let _ = (&self.lock).take(256).read_to_string(&mut text);
         let last = self.last_number(&text)?;
         let mut candidate = last.next();
@@ -167,13 +168,14 @@ impl Directory {
         Ok(listener)
     }
 
-    /// Removes what the dead left behind, some of it at a time, and what the last owner of a number claimed. The folder is locked.
+    /// Removes the files of ended processes, some of them at a time, and the claims of the previous owner of a number. The folder must be
+    /// locked.
     fn sweep(&self, taken: Process) -> io::Result<()> {
         let (mut looked_at, mut dead) = (0, Vec::new());
         for process in self.processes()? {
             looked_at += 1;
             if process != taken && looked_at <= SWEPT && !self.is_alive(process) {
-                // Who cannot be removed stays dead.
+                // If the socket cannot be removed, its process still counts as ended.
                 let _ = fs::remove_file(self.socket_of(process));
                 dead.push(process);
             }
@@ -189,19 +191,19 @@ impl Directory {
         Ok(())
     }
 
-    /// All that have a socket, alive or not.
+    /// All processes that have a socket, whether they are alive or not.
     fn processes(&self) -> io::Result<Vec<Process>> {
         let names = fs::read_dir(&self.folder)?.flatten().map(|entry| entry.file_name());
         Ok(names.filter_map(|name| Process::new(name.to_str()?.parse().ok()?)).collect())
     }
 
-    /// The number that was given out last, by what the lock file says.
+    /// The number that was given out last, according to the lock file.
     fn last_number(&self, text: &str) -> Result<Process, ShmError> {
         let known = text.trim().strip_prefix(VERSION).and_then(|rest| rest.strip_prefix(", last "));
         match known {
             Some(number) => Ok(number.parse().ok().and_then(Process::new).unwrap_or(Process::LAST)),
             None if text.trim().is_empty() => Ok(Process::LAST),
-            // Nobody of that version lives any more: the folder is ours.
+            // No process of the other version is alive, so the folder is taken over.
             None if !self.is_anybody_there()? => Ok(Process::LAST),
             None => {
                 let theirs = text.chars().filter(|c| !c.is_control()).take_while(|&c| c != ',').take(40).collect();
@@ -214,12 +216,12 @@ impl Directory {
         Ok(self.processes()?.into_iter().any(|process| self.is_alive(process)))
     }
 
-    /// The socket of a process.
+    /// The path of a process's socket.
     fn socket_of(&self, process: Process) -> PathBuf {
         self.folder.join(format!("{:04}", process.number()))
     }
 
-    /// Makes the socket of a number; `None` when a live process has it. The folder is locked.
+    /// Creates the socket of a number; returns `None` if a live process has the number. The folder must be locked.
     fn bind(&self, process: Process) -> io::Result<Option<UnixListener>> {
         let path = self.socket_of(process);
         if fs::symlink_metadata(&path).is_ok() {
@@ -234,13 +236,13 @@ impl Directory {
         Ok(Some(listener))
     }
 
-    /// Whether the process of a number lives: its socket is taken care of.
+    /// Whether the process of a number is alive, that is, whether its socket accepts connections.
     fn is_alive(&self, process: Process) -> bool {
-        // A queue of meetings that is full is a sign of life, too.
+        // A full backlog is also a sign of life.
         !self.connect(process).is_err_and(|error| is_gone(&error))
     }
 
-    /// A connection to a process; never waits.
+    /// Connects to a process; never waits.
     pub(super) fn connect(&self, process: Process) -> io::Result<std::os::unix::net::UnixStream> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -248,7 +250,7 @@ impl Directory {
         Ok(socket.into())
     }
 
-    /// Claims a service for this process; `false` when another one has it.
+    /// Claims a service for this process; returns `false` if another process has it.
     pub(crate) fn claim(&self, service: ServiceId) -> Result<bool, ShmError> {
         let name = service_name(service);
         let mut claims = lock(&self.claims);
@@ -269,12 +271,12 @@ impl Directory {
         Ok(true)
     }
 
-    /// Gives a service back.
+    /// Releases a service.
     pub(crate) fn release(&self, service: ServiceId) {
         self.drop_claim(&service_name(service));
     }
 
-    /// This process has a member of a group.
+    /// Adds a member of a group to this process.
     fn join_group(&self, group: IpAddr) -> Result<(), ShmError> {
         let name = self.member_name(group);
         let mut claims = lock(&self.claims);
@@ -286,7 +288,7 @@ impl Directory {
         Ok(())
     }
 
-    /// One member less.
+    /// Removes a member of a group from this process.
     fn leave_group(&self, group: IpAddr) {
         self.drop_claim(&self.member_name(group));
     }
@@ -297,18 +299,18 @@ impl Directory {
         *reasons -= 1;
         if *reasons == 0 {
             claims.remove(name);
-            // It is this process's own: nobody takes it while the process lives.
+            // The claim belongs to this process; no other process takes it over while this process is alive.
             let _ = fs::remove_file(self.folder.join(name));
         }
     }
 
-    /// Where a process writes a claim before it has its name.
+    /// The path at which a process writes a claim before it renames the file.
     fn unfinished_claim_of(&self, process: Process) -> PathBuf {
         self.folder.join(format!("new-{:04}", process.number()))
     }
 
     fn write_owner(&self, path: &Path) -> io::Result<()> {
-        // In one step: who looks finds the owner before, or this one.
+        // The rename is atomic: a reader finds either the previous owner or this process.
         let new = self.unfinished_claim_of(self.me);
         let mut file = OpenOptions::new()
             .write(true)
@@ -322,15 +324,15 @@ impl Directory {
         fs::rename(&new, path)
     }
 
-    /// Who listens to a service.
+    /// The process that listens to a service.
     ///
     /// # Errors
-    /// When that cannot be told: no descriptor is left, say.
+    /// When that cannot be determined, for example because no file descriptor is left.
     pub(super) fn owner_of(&self, service: ServiceId) -> io::Result<Option<Process>> {
         read_owner(&self.folder.join(service_name(service)))
     }
 
-    /// Adds the other processes that have members of a group to `to`.
+    /// Appends the other processes that have members of a group to `to`.
     pub(super) fn members(&self, group: IpAddr, to: &mut Vec<Process>) {
         let mut members = lock(&self.members);
         if members.read_at.is_none_or(|at| at.elapsed() > MEMBERS_FRESH) {
@@ -355,16 +357,16 @@ impl Directory {
             .map(|(owner, name)| (name, owner)))
     }
 
-    /// Nobody finds this process any more; those who have, still reach it.
+    /// Removes this process from the folder: no process finds it any more, but existing rings continue to work.
     pub(crate) fn leave(&self) {
         if std::process::id() != self.pid {
             return;
         }
-        // What cannot be removed is found dead by others.
+        // Files that cannot be removed are recognised by others as those of an ended process.
         for (name, _) in lock(&self.claims).drain() {
             let _ = fs::remove_file(self.folder.join(name));
         }
-        // Once: behind this, another process may have the number.
+        // Only once: afterwards, another process may have the number.
         if !self.left.swap(true, Ordering::Relaxed) {
             let _ = fs::remove_file(self.socket_of(self.me));
         }
@@ -375,7 +377,7 @@ impl Directory {
     }
 }
 
-/// A member of a group, as long as this lives.
+/// A group membership, which ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct GroupMember {
     directory: Arc<Directory>,
@@ -383,7 +385,7 @@ pub(crate) struct GroupMember {
 }
 
 impl GroupMember {
-    /// This process has one more member of a group.
+    /// Adds a member of a group to this process.
     pub(crate) fn join(directory: &Arc<Directory>, group: IpAddr) -> Result<GroupMember, ShmError> {
         directory.join_group(group)?;
         Ok(GroupMember { directory: Arc::clone(directory), group })
@@ -402,7 +404,7 @@ impl Drop for Directory {
     }
 }
 
-/// Whether nobody is behind a socket that could not be connected to.
+/// Whether an error of `connect` means that no process is behind the socket.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound)
 }
@@ -411,11 +413,11 @@ fn service_name(service: ServiceId) -> String {
     format!("service-{:016x}", service.0)
 }
 
-/// The process that a file names; `None` where there is no file, or it names nobody.
+/// The process that a file names; `None` if the file does not exist, or names no process.
 fn read_owner(path: &Path) -> io::Result<Option<Process>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
     let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
-        // Whose file it is must not be guessed.
+        // The owner of the file must not be guessed.
         Err(error) if no_descriptors(&error) => return Err(error),
         Err(_) => return Ok(None),
         Ok(file) => file,
@@ -425,13 +427,13 @@ fn read_owner(path: &Path) -> io::Result<Option<Process>> {
     Ok(text.trim().parse().ok().filter(|_| read).and_then(Process::new))
 }
 
-/// Makes the folder, and those above it, which are the user's own.
+/// Creates the folder and its parents. The parents are private to the user.
 fn make_folder(folder: &Path, mode: Option<u32>) -> io::Result<()> {
     if let Some(parent) = folder.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
     }
     match DirBuilder::new().mode(mode.unwrap_or(0o700)).create(folder) {
-        // Whatever the mask of this process is. Files get the folder's group.
+        // Regardless of this process's umask. Files get the folder's group.
         Ok(()) => match mode {
             Some(mode) => fs::set_permissions(folder, Permissions::from_mode(mode | 0o2000)),
             None => Ok(()),

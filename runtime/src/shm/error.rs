@@ -1,4 +1,4 @@
-//! Why a process is not on a network of `shm`.
+//! Why a process cannot join a network of `shm`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,42 +7,42 @@ use softnic_nic::sharing::Process;
 
 use crate::remedy::{no_descriptors, remedy};
 
-/// Why a process is not on a network of `shm`.
+/// Why a process cannot join a network of `shm`.
 #[derive(Debug, thiserror::Error)]
 pub enum ShmError {
-    /// The folder cannot be made or used.
+    /// The folder cannot be created or used.
     #[error("cannot use the folder {}: {error}; set XDG_RUNTIME_DIR to one that is yours, or name one: shm:/path/to/folder", path.display())]
     Folder {
-        /// Its name.
+        /// The path of the folder.
         path: PathBuf,
         /// The system's error.
         error: io::Error,
     },
-    /// The folder belongs to somebody else, or others may enter it.
+    /// The folder belongs to another user, or other users may enter it.
     #[error("{} is not to be trusted: {why}", path.display())]
     Untrusted {
-        /// Its name.
+        /// The path of the folder.
         path: PathBuf,
         /// What is wrong with it.
         why: &'static str,
     },
-    /// Another version of softnic has the network.
+    /// Another version of softnic uses the network.
     #[error("{} is in use by another version of softnic, whose rings are of another kind ({theirs} instead of {ours}): end its processes, or take another name, as in shm:mine", path.display())]
     Version {
         /// The folder.
         path: PathBuf,
-        /// The version of who is there.
+        /// The version of the processes on the network.
         theirs: String,
-        /// Ours.
+        /// The version of this process.
         ours: &'static str,
     },
-    /// All numbers are taken.
+    /// All process numbers are taken.
     #[error(
         "there are {} processes on this network already, and no more can be told apart: take another one, as in shm:mine",
         Process::COUNT
     )]
     Full,
-    /// Somebody holds the folder's lock, and does not let go.
+    /// Another process holds the folder's lock and does not release it.
     #[error("a process holds the lock {} and does not let go of it", .0.display())]
     Locked(PathBuf),
     /// The folder's name is too long for sockets in it.
@@ -54,7 +54,7 @@ pub enum ShmError {
 }
 
 impl ShmError {
-    /// What an error in a folder means, for `map_err`. Where no descriptor is left, another folder does not help.
+    /// Maps an error in a folder, for use with `map_err`. If no file descriptor is left, another folder would not help.
     pub(super) fn in_folder(folder: &Path) -> impl Fn(io::Error) -> ShmError {
         move |error| match no_descriptors(&error) {
             true => ShmError::System(error),

@@ -1,4 +1,4 @@
-//! A ring that this process reads: from one other process.
+//! A ring that this process reads; one other process writes it.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,8 @@ use super::ring::{IN_FRONT, Reader};
 use crate::forked::Kept;
 use crate::io::{MAX_FRAME, TakeLocated};
 
-/// Frames to QP1 that a process may send at once, and the time in which it may send one more: as many as a source on a wire.
+/// How many frames to QP1 a process may send at once, and the interval after which it may send one more: the same limits as for a source on
+/// a wire.
 const BURST: u32 = 2048;
 const INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / 4096);
 
@@ -22,13 +23,13 @@ pub(super) struct Inlet {
     pub(super) reader: Reader,
     pub(super) connection: Kept<UnixStream>,
     pub(super) name: u64,
-    /// Frames of it that were not taken.
+    /// Number of frames from this ring that were not accepted.
     pub(super) lost: u64,
-    /// Nothing more comes than what is in the ring.
+    /// The writer is gone: only the frames in the ring are left.
     ended: bool,
-    /// It does not keep to the rules, and is not read any more.
+    /// The writer violates the ring protocol; the ring is not read any more.
     broken: bool,
-    /// When it may send as many frames to QP1 as at the beginning.
+    /// The time at which the writer has its full burst of frames to QP1 again.
     gsi_full_at: Option<Instant>,
     _seat: Arc<()>,
 }
@@ -39,7 +40,7 @@ impl Inlet {
         Inlet { reader, connection, name, lost: 0, ended: false, broken: false, gsi_full_at: None, _seat }
     }
 
-    /// Hands over frames that have come, at most `limit`; how many.
+    /// Passes the frames that have arrived, at most `limit`, to the caller; returns their number.
     #[inline]
     pub(super) fn read(
         &mut self,
@@ -69,21 +70,21 @@ impl Inlet {
         })
     }
 
-    /// The other process is gone.
+    /// The writing process is gone.
     pub(super) fn end(&mut self, ended: &OwnedFd) {
         self.ended = true;
-        // It was added; and shown once is enough.
+        // The connection was added before, so this succeeds. One event is enough.
         let _ = epoll::delete(ended, &*self.connection);
     }
 
-    /// Whether nothing will come any more.
+    /// Whether the ring will deliver nothing more.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         self.broken || self.ended && self.reader.is_empty()
     }
 }
 
-/// Takes a token of a bucket, which is kept as the time when it is full; `false` when there is none.
+/// Takes a token from a bucket, which is stored as the time at which it is full; returns `false` if there is none.
 #[cold]
 fn admit(full_at: &mut Option<Instant>) -> bool {
     let now = Instant::now();

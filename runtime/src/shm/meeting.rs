@@ -1,4 +1,5 @@
-//! How a process hands another one a ring: it connects to its socket and says what follows, with the ring's memory beside it.
+//! The transfer of a ring to another process: the sender connects to the receiver's socket and sends a message, with the ring's memory
+//! attached.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -12,7 +13,7 @@ use rustix::net::{
 
 use super::ring::{LINES, Reader};
 
-/// What is said: what this is, its version, and how long the ring is.
+/// Length of the message: a magic number, its version, and the length of the ring.
 const LEN: usize = 16;
 
 fn greeting() -> [u8; LEN] {
@@ -21,7 +22,7 @@ fn greeting() -> [u8; LEN] {
     said
 }
 
-/// Hands over a ring.
+/// Sends a ring.
 pub(super) fn hand_over(to: &UnixStream, ring: &OwnedFd) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
@@ -34,7 +35,7 @@ pub(super) fn hand_over(to: &UnixStream, ring: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Takes a ring over; `WouldBlock` as long as nothing was said.
+/// Receives a ring; `WouldBlock` as long as no message has arrived.
 pub(super) fn take_over(from: &UnixStream) -> io::Result<Reader> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
@@ -45,7 +46,7 @@ pub(super) fn take_over(from: &UnixStream) -> io::Result<Reader> {
         RecvAncillaryMessage::ScmRights(fds) => Some(fds),
         _ => None,
     });
-    // All of them: those that are not wanted are closed.
+    // All attached descriptors are collected, so that the unwanted ones are closed.
     let fds: Vec<OwnedFd> = fds.flatten().collect();
     match &fds[..] {
         [] if got == 0 => Err(ErrorKind::UnexpectedEof.into()),
@@ -54,10 +55,10 @@ pub(super) fn take_over(from: &UnixStream) -> io::Result<Reader> {
     }
 }
 
-/// Wakes who sleeps at the other end. Where the system has no room for more of these, it has one to find already.
+/// Wakes the process at the other end if it sleeps. If the socket buffer is full, a wake-up is already pending.
 ///
 /// # Errors
-/// When nobody is there any more.
+/// When the other process is gone.
 pub(super) fn wake(peer: &UnixStream) -> io::Result<()> {
     match rustix::net::send(peer, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
         Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
@@ -65,7 +66,7 @@ pub(super) fn wake(peer: &UnixStream) -> io::Result<()> {
     }
 }
 
-/// Takes what woke us off a connection.
+/// Removes the wake-ups from a connection.
 pub(super) fn drain(peer: &UnixStream) {
     let mut bytes = [0u8; 256];
     while let Ok((_, count)) = rustix::net::recv(peer, &mut bytes[..], RecvFlags::DONTWAIT)

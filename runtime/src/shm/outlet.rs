@@ -1,4 +1,4 @@
-//! A ring that this process writes: to one other process.
+//! A ring that this process writes; one other process reads it.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -11,30 +11,30 @@ use super::ring::Writer;
 use super::{PATIENCE, SPIN, meeting};
 use crate::forked::Kept;
 
-/// What became of a frame.
+/// The outcome for a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Put {
-    /// It is in the ring.
+    /// The frame is in the ring.
     Done,
     /// There is no room at the moment.
     Full,
-    /// Nobody is there to take it, or nobody has for long.
+    /// No process is there to read the ring, or it has not read for a long time.
     Lost,
 }
 
 #[derive(Debug)]
 pub(super) struct Outlet {
     pub(super) writer: Writer,
-    /// It ends when the other process does.
+    /// The connection ends when the other process does.
     pub(super) connection: Kept<UnixStream>,
-    /// Since when there is no room.
+    /// Since when the ring has been full.
     full_since: Option<Instant>,
-    /// Whether its reader is to be looked after when the batch is over.
+    /// Whether frames were committed in this batch, so that the reader may have to be woken at its end.
     touched: bool,
 }
 
 impl Outlet {
-    /// Makes a ring and hands it to a process; it may be written to at once.
+    /// Creates a ring and hands it to a process; frames can be written at once.
     pub(super) fn open(directory: &Directory, process: Process) -> io::Result<Outlet> {
         let connection = Kept::new(directory.connect(process)?);
         if directory.trust().admits(&*connection)?.is_none() {
@@ -45,7 +45,7 @@ impl Outlet {
         Ok(Outlet { writer, connection, full_since: None, touched: false })
     }
 
-    /// The frame in the ring's place is whole.
+    /// Publishes the frame in the ring's slot.
     #[inline]
     pub(super) fn commit(&mut self, len: usize, process: Process, touched: &mut Vec<Process>) {
         self.writer.commit(len);
@@ -56,7 +56,7 @@ impl Outlet {
         }
     }
 
-    /// There is no room: whether to wait for some.
+    /// The ring is full: returns whether to wait for room.
     #[cold]
     pub(super) fn wait_for_room(&mut self) -> Put {
         match self.full_since.get_or_insert_with(Instant::now).elapsed() {

@@ -1,4 +1,4 @@
-//! The name of a network in shared memory, and where its folder is.
+//! The name of a network in shared memory, and the location of its folder.
 
 use std::env;
 use std::fmt;
@@ -15,34 +15,34 @@ use super::directory::Directory;
 use super::error::ShmError;
 use crate::host_network::{HostNetwork, HostNetworkError, Interface};
 
-/// The network where none is named.
+/// The name of the network if none is given.
 const DEFAULT: &str = "default";
-/// Bytes of the longest name of a socket (`sun_path`), its end, and the name in the folder.
+/// Bytes left for the folder in the longest name of a socket (`sun_path`), without the terminator and the name in the folder.
 const SOCKET_NAME: usize = 108 - 1 - "/0000".len();
 
-/// A network: `shm`, `shm:NAME`, `shm:/FOLDER`, with `,mode=0770` where a group shares it.
+/// A network: `shm`, `shm:NAME` or `shm:/FOLDER`, with `,mode=0770` if a group shares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShmSpec {
     name: String,
     pub(super) mode: Option<u32>,
 }
 
-/// Why the name of a network was not understood.
+/// Why the name of a network was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ShmSpecError {
-    /// Not a name.
+    /// The name is not valid.
     #[error("`{0}` cannot name a network: write shm, shm:NAME with letters, digits, `.`, `-` and `_`, or shm:/FOLDER")]
     Name(String),
-    /// Not a mode.
+    /// The mode is not valid.
     #[error("`{0}` is no mode of a folder that a group shares: write mode=0770")]
     Mode(String),
-    /// The folder of a user is the user's.
+    /// A mode was given without a folder; the default folder is private to the user.
     #[error("a network that a group shares needs a folder that the group can reach: shm:/FOLDER,mode=0770")]
     ModeWithoutFolder,
 }
 
 impl ShmSpec {
-    /// What is behind `shm` and the colon.
+    /// Parses the text after `shm` and the colon.
     pub(crate) fn parse(name: Option<&str>, mode: Option<&str>) -> Result<ShmSpec, ShmSpecError> {
         let name = name.unwrap_or(DEFAULT);
         let plain = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
@@ -53,7 +53,7 @@ impl ShmSpec {
         }
         let parse_mode = |text: &str| {
             let mode = u32::from_str_radix(text.trim_start_matches("0o"), 8).ok();
-            // The group may do all, or it cannot meet anybody; everybody may do nothing.
+            // The group needs all permissions to connect with each other; all other users must have none.
             mode.filter(|mode| mode & 0o770 == 0o770 && mode & !0o770 == 0)
                 .ok_or_else(|| ShmSpecError::Mode(text.into()))
         };
@@ -64,10 +64,11 @@ impl ShmSpec {
         Ok(ShmSpec { name: name.into(), mode })
     }
 
-    /// The addresses of all who are there: those of loopback, and those of the interface of the network's name, if there is one.
+    /// The addresses of all processes on the network: those of loopback, and those of the interface with the network's name, if there is
+    /// one.
     ///
     /// # Errors
-    /// When the kernel does not tell the interface's.
+    /// When the kernel does not report the addresses of the interface.
     pub fn addresses(&self) -> Result<Vec<IpAddr>, HostNetworkError> {
         let mut addresses = vec![IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
         if Interface::names()?.contains(&self.name) && self.name != "lo" {
@@ -76,15 +77,15 @@ impl ShmSpec {
         Ok(addresses)
     }
 
-    /// Whether the network can be joined, as far as can be told without doing it.
+    /// Whether the network can be joined, as far as that can be tested without joining.
     ///
     /// # Errors
-    /// As joining it.
+    /// As for joining the network.
     pub fn check(&self) -> Result<(), ShmError> {
         Directory::check(&self.folder()?, self.mode)
     }
 
-    /// Where its folder is: the user's own, for what lives as long as he is logged in, else one in /tmp.
+    /// The location of the folder: the user's runtime folder, which exists as long as the user is logged in, or else a folder in /tmp.
     pub(super) fn folder(&self) -> Result<PathBuf, ShmError> {
         let uid = geteuid().as_raw();
         let is_own = |path: &PathBuf| fs::metadata(path).is_ok_and(|about| about.is_dir() && about.uid() == uid);

@@ -1,9 +1,10 @@
-//! A ring of frames in memory that two processes share: one writes, the other reads. Neither trusts the other.
+//! A ring of frames in memory shared by two processes: one writes, the other reads. Neither trusts the other.
 //!
-//! The ring counts lines of 64 bytes. A frame lies in one piece, behind its length; where too little is left before the ring begins anew, the writer
-//! leaves the rest out and says so. The reader copies a length once and then checks the copy, and copies each frame before anybody looks at it: a writer that
-//! changes what it wrote harms its own frames. All positions are in private memory; the other's, which is read from the ring, may be no further
-//! away than the ring is long, or the ring is given up.
+//! The ring is divided into lines of 64 bytes. A frame is contiguous, and follows its length. If too little space is left before the end of
+//! the ring, the writer skips the rest and marks it as skipped. The reader copies a length once and then checks the copy, and it copies
+//! each frame before the frame is parsed. So a writer that changes a written frame harms only its own frames. Each side keeps its position
+//! in private memory. The other side's position, which is read from the ring, may be at most one ring length away; otherwise the ring is
+//! given up.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -16,34 +17,35 @@ use softnic_nic::transports::prefetch_to_write;
 use crate::io::MAX_FRAME;
 use crate::mapping::Mapping;
 
-/// The unit of positions, and of what a processor fetches.
+/// The unit of positions, and the size of a cache line.
 const LINE: usize = 64;
-/// Lines of a ring: a megabyte, of which long frames in flight stay in the second-level cache.
+/// Number of lines of a ring: one megabyte, so that the long frames in flight stay in the second-level cache.
 pub(super) const LINES: u32 = 1 << 14;
-/// What stands before the lines: the position of each side, away from the other's.
+/// Size of the header before the lines: it holds the position of each side, on separate cache lines.
 const HEADER: usize = 4096;
-/// Where the writer's position is, and the reader's, and whether the reader sleeps.
+/// Offsets of the writer's position, of the reader's position, and of the flag that the reader sleeps.
 const TAIL: usize = 0;
 const HEAD: usize = 256;
 const SLEEPING: usize = 320;
-/// Bytes of a ring.
+/// Size of a ring in bytes.
 const LEN: usize = HEADER + LINES as usize * LINE;
-/// What stands before a frame: its length, and room, so that the payload behind the usual headers (54 bytes) begins a line.
+/// Space before a frame, for its length and padding, so that the payload behind the usual headers (54 bytes) starts a cache line.
 pub(super) const IN_FRONT: usize = LINE - (14 + 20 + 8 + 12);
-/// Lines of the longest frame.
+/// Number of lines of the longest frame.
 const LONGEST: u32 = lines_of(MAX_FRAME);
-/// In place of a length: the rest of the ring is left out.
+/// Written in place of a length: the rest of the ring is skipped.
 const SKIP: u32 = u32::MAX;
-/// Bytes of the next frame's place that are fetched while this one is read. The processor follows by itself.
+/// Number of bytes of the next frame's slot that are prefetched while the current frame is read. Beyond that, the processor's own
+/// prefetcher continues.
 const FETCHED: usize = 1024;
-/// Shrinking would take pages away from who reads them.
+/// Seals that fix the size of the file: shrinking it would take pages away from the reader.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 const fn lines_of(len: usize) -> u32 {
     (IN_FRONT + len).div_ceil(LINE) as u32
 }
 
-/// Why a ring cannot be read from, or written to, any more.
+/// The other side violated the ring protocol; the ring cannot be used any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Broken;
 
@@ -52,7 +54,7 @@ pub(super) struct Broken;
 struct Shared(Mapping);
 
 impl Shared {
-    /// Of a file that was made here, or that somebody sent: it may be anything.
+    /// Maps a file that was created here, or that another process sent; such a file may be anything.
     fn map(file: &OwnedFd) -> io::Result<Shared> {
         let right = fstat(file)?.st_size == LEN as i64 && fcntl_get_seals(file)?.contains(SEALS);
         match right {
@@ -63,35 +65,36 @@ impl Shared {
 
     #[inline]
     fn word(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: `at` checks that it lies in the mapping, which lives as long as `self`; to other processes, too, it is but a number.
+        // SAFETY: `at` checks that the word is in the mapping, which lives as long as `self`. Other processes access the word too, and any
+        // value is valid.
         unsafe { self.0.at::<AtomicU32>(at, 1).as_ref() }
     }
 
-    /// What stands before the frame at this position: its length.
+    /// The length of the frame at this position, which is stored before the frame.
     #[inline]
     fn length(&self, position: u32) -> &AtomicU32 {
         self.word(HEADER + (position % LINES) as usize * LINE)
     }
 
-    /// The first byte of the frame at this position, where `lines` follow in the ring.
+    /// The first byte of the frame at this position; checks that `len` bytes follow in the mapping.
     #[inline]
     fn frame(&self, position: u32, len: usize) -> *mut u8 {
         self.0.at::<u8>(HEADER + (position % LINES) as usize * LINE + IN_FRONT, len).as_ptr()
     }
 }
 
-/// The end that writes.
+/// The writing end.
 #[derive(Debug)]
 pub(super) struct Writer {
     shared: Shared,
-    /// Behind the last frame.
+    /// The position after the last frame.
     tail: u32,
-    /// How far the reader was when last looked at.
+    /// The reader's position when it was last read.
     head: u32,
 }
 
 impl Writer {
-    /// A new ring; the file is for the reader.
+    /// Creates a ring; the file is handed to the reader.
     pub(super) fn create() -> io::Result<(Writer, OwnedFd)> {
         let file = memfd_create(c"softnic-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, LEN as u64)?;
@@ -99,11 +102,11 @@ impl Writer {
         Ok((Writer { shared: Shared::map(&file)?, tail: 0, head: 0 }, file))
     }
 
-    /// Where the next frame is to be written; `None` when there is no room for a long one. A frame that is not [committed](Writer::commit) was
-    /// never there.
+    /// The slot for the next frame; `None` if there is no room for a frame of maximum length. A frame that is not
+    /// [committed](Writer::commit) is never seen by the reader.
     ///
     /// # Errors
-    /// When the reader says that it has read what was not written.
+    /// When the reader's position is past the written frames.
     #[inline]
     pub(super) fn place(&mut self) -> Result<Option<&mut [u8]>, Broken> {
         let at = self.tail % LINES;
@@ -122,8 +125,8 @@ impl Writer {
             self.shared.length(self.tail).store(SKIP, Ordering::Relaxed);
             self.tail = self.tail.wrapping_add(skipped);
         }
-        // SAFETY: the frame lies in the mapping, which lives as long as `self`, and no other part of this process has a reference to it: the
-        // only one is given out here. Another process may write there, which changes bytes, not what they mean to this one: any value is a byte.
+        // SAFETY: the frame is in the mapping, which lives as long as `self`, and no other part of this process has a reference to it,
+        // because the only one is returned here. Another process may write there. That changes the bytes, but every value is a valid byte.
         Ok(Some(unsafe { std::slice::from_raw_parts_mut(self.shared.frame(self.tail, MAX_FRAME), MAX_FRAME) }))
     }
 
@@ -132,7 +135,7 @@ impl Writer {
         LINES - self.tail.wrapping_sub(self.head)
     }
 
-    /// The frame in the last place is whole: the reader finds it.
+    /// Publishes the frame in the last slot to the reader.
     #[inline]
     pub(super) fn commit(&mut self, len: usize) {
         self.shared.length(self.tail).store(len as u32, Ordering::Relaxed);
@@ -141,48 +144,49 @@ impl Writer {
         let next = (self.tail % LINES) as usize * LINE;
         if next + FETCHED <= LINES as usize * LINE {
             let at: *const [u8; FETCHED] = self.shared.0.at::<[u8; FETCHED]>(HEADER + next, 1).as_ptr();
-            // SAFETY: it lies in the mapping; nothing is read, its address is all that counts.
+            // SAFETY: the array is in the mapping. Nothing is read from it; only its address is used.
             prefetch_to_write(unsafe { &*at });
         }
     }
 
-    /// Whether the reader sleeps and must be woken. Frames are committed before.
+    /// Whether the reader sleeps and must be woken. Call after frames were committed.
     #[inline]
     pub(super) fn must_wake(&self) -> bool {
-        // Either the reader sees the frame when it looks a last time, or it is seen here that it sleeps.
+        // Either the reader sees the frame in its last check, or the writer sees here that the reader sleeps.
         fence(Ordering::SeqCst);
         let sleeping = self.shared.word(SLEEPING);
         sleeping.load(Ordering::Relaxed) != 0 && sleeping.swap(0, Ordering::Relaxed) != 0
     }
 }
 
-/// The end that reads.
+/// The reading end.
 #[derive(Debug)]
 pub(super) struct Reader {
     shared: Shared,
-    /// Behind the last frame that was read.
+    /// The position after the last frame that was read.
     head: u32,
 }
 
 impl Reader {
-    /// Of a file that somebody sent.
+    /// Opens the ring in a file that another process sent.
     ///
     /// # Errors
-    /// When it is not a ring: of another size, or one that can be made shorter.
+    /// When the file is not a ring: its size is wrong, or it can be shrunk.
     pub(super) fn open(file: &OwnedFd) -> io::Result<Reader> {
         Ok(Reader { shared: Shared::map(file)?, head: 0 })
     }
 
-    /// Whether nothing has come.
+    /// Whether no frame has arrived.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.shared.word(TAIL).load(Ordering::Acquire) == self.head
     }
 
-    /// Copies the frames that have come, at most `limit`, to `frame`, each behind [`IN_FRONT`] bytes, and calls `take` with its length. How many.
+    /// Copies the frames that have arrived, at most `limit`, to `frame`, each after [`IN_FRONT`] bytes, and calls `take` with each. Returns
+    /// their number.
     ///
     /// # Errors
-    /// When the writer wrote what cannot be: a length, or a position.
+    /// When the writer stored an impossible length or position.
     #[inline]
     pub(super) fn read(
         &mut self,
@@ -213,8 +217,8 @@ impl Reader {
             if len != SKIP {
                 let len = len as usize;
                 let copy = &mut frame[IN_FRONT..IN_FRONT + len];
-                // SAFETY: the frame lies in the mapping (`frame` checks), and the copy has as many bytes. A writer that does not keep to the
-                // rules may write meanwhile; what is copied then are bytes, too.
+                // SAFETY: the frame is in the mapping (`frame` checks), and the copy has as many bytes. A writer that violates the protocol
+                // may write meanwhile; the copy then holds other bytes, which are valid too.
                 unsafe { std::ptr::copy_nonoverlapping(self.shared.frame(self.head, len), copy.as_mut_ptr(), len) };
                 take(copy);
                 taken += 1;
@@ -226,7 +230,8 @@ impl Reader {
         Ok(taken)
     }
 
-    /// About to sleep: from now on the writer wakes us, once. Look once more whether anything has come, behind a fence.
+    /// Announces that the reader is about to sleep: from now on the writer wakes the reader, once. Afterwards check once more, behind a
+    /// fence, whether a frame has arrived.
     pub(super) fn sleep(&self) {
         self.shared.word(SLEEPING).store(1, Ordering::Relaxed);
     }
@@ -241,7 +246,7 @@ mod tests {
         (writer, Reader::open(&file).unwrap())
     }
 
-    /// Writes a frame of so many bytes of a value; whether there was room.
+    /// Writes a frame of `len` bytes of one value; returns whether there was room.
     fn write(writer: &mut Writer, value: u8, len: usize) -> bool {
         let Some(place) = writer.place().unwrap() else { return false };
         place[..len].fill(value);
@@ -296,7 +301,7 @@ mod tests {
         let (writer, mut reader) = ring();
         writer.shared.word(TAIL).store(LINES + 1, Ordering::Release);
         assert_eq!(read(&mut reader, 8), Err(Broken));
-        // A frame that would go on behind the ring's end.
+        // A frame that would extend past the end of the ring.
         let (writer, mut reader) = ring();
         reader.head = LINES - 2;
         writer.shared.length(reader.head).store(MAX_FRAME as u32, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use softnic_wire::{Addresses, ExtHeaders, MacAddr, Opcode, PacketFields, Path, P
 
 use super::*;
 
-/// A folder of this test's own.
+/// A folder for one test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -79,13 +79,13 @@ fn frame_to_qpn(qpn: Qpn, addresses: Addresses, number: u32) -> Vec<u8> {
     bytes[..len].to_vec()
 }
 
-/// Sends frames; how many were taken.
+/// Sends frames; returns how many were accepted.
 fn send(shm: &mut Shm, frames: &[impl AsRef<[u8]>]) -> usize {
     let mut rest = frames.iter();
     shm.transmit(frames.len(), &mut |tx| rest.next().is_some_and(|f| tx.put_frame(f.as_ref()).is_ok())).unwrap()
 }
 
-/// The frames that come until `count` of them are there.
+/// Receives until `count` frames have arrived.
 fn receive(shm: &mut Shm, count: usize) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     while frames.len() < count {
@@ -97,7 +97,7 @@ fn receive(shm: &mut Shm, count: usize) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Whether a sign shows, within so many seconds.
+/// Whether a descriptor becomes readable within `limit` seconds.
 fn shows(sign: &OwnedFd, limit: i64) -> bool {
     let mut fds = [rustix::event::PollFd::new(sign, rustix::event::PollFlags::IN)];
     rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: limit, tv_nsec: 0 })).unwrap() == 1
@@ -110,7 +110,7 @@ fn frames_go_to_the_process_that_has_their_queue_pair_whoever_it_is() {
     let names: Vec<Process> = all.iter().map(Shm::process).collect();
     assert_eq!(names.iter().map(|p| p.number()).collect::<Vec<_>>(), [1, 2, 3]);
     for from in 0..3 {
-        // In turn, so that each is written where the one before went, and copied.
+        // The destinations alternate, so each frame is written into the ring of the previous destination, and then copied.
         let frames: Vec<_> = (0..30).map(|n| frame_to(names[n % 3], n as u32)).collect();
         assert_eq!(send(&mut all[from], &frames), 30);
         for (to, shm) in all.iter_mut().enumerate() {
@@ -147,7 +147,7 @@ fn a_process_that_reads_nothing_stops_nobody_and_hears_again_when_it_reads() {
     let (mut a, mut stopped, mut b) = (folder.join(), folder.join(), folder.join());
     let (to_stopped, to_b) = (frame_to(stopped.process(), 1), frame_to(b.process(), 2));
     let mut taken = 0;
-    // Its ring fills, and then what is for it is lost.
+    // The ring of the stopped process fills, and then frames for it are lost.
     while a.lost() < 100 {
         taken += send(&mut a, &vec![to_stopped.clone(); 32]);
     }
@@ -167,16 +167,16 @@ fn what_was_sent_to_a_process_that_went_is_not_delivered_to_the_next_one() {
     let number = b.process();
     assert_eq!(send(&mut a, &[frame_to(number, 1)]), 1);
     drop(b);
-    // A ring that nobody reads any more takes some more, or none.
+    // A ring that is no longer read accepts a few more frames, or none.
     send(&mut a, &[frame_to(number, 2)]);
-    // All other numbers come before it.
+    // All other numbers are given out before this one.
     let lock = folder.0.join("lock");
     assert_ne!(folder.join().process(), number, "numbers rest");
     fs::write(&lock, format!("softnic shm 1, last {:04}\n", number.number() - 1)).unwrap();
     let mut next = folder.join();
     assert_eq!(next.process(), number);
     while a.lost() == 0 {
-        // Until it is seen that the first one went.
+        // Until the end of the first process is noticed.
         a.forget_ended();
         send(&mut a, &[frame_to(number, 3)]);
     }
@@ -198,11 +198,11 @@ fn a_service_is_one_processs_at_a_time_and_what_asks_for_it_finds_it() {
     assert!(!b.directory.claim(service).unwrap(), "it was claimed twice");
     a.directory.release(service);
     assert!(b.directory.claim(service).unwrap());
-    // One that ends without a word: its socket is closed, its files stay.
+    // A process that ends without cleaning up: its socket is closed, its files remain.
     let claimed_by_dead = folder.0.join("service-00000000000000aa");
     fs::write(&claimed_by_dead, "0777").unwrap();
     assert!(a.directory.claim(ServiceId(0xaa)).unwrap());
-    // Whoever gets a number gets nothing that an earlier owner claimed.
+    // A process that gets a number does not get the claims of an earlier owner.
     fs::write(folder.0.join("service-00000000000000bb"), "0003").unwrap();
     let c = folder.join();
     assert_eq!((c.process().number(), c.directory.owner_of(ServiceId(0xbb)).unwrap()), (3, None));
@@ -272,7 +272,7 @@ fn a_round_of_somebody_else_does_not_take_the_sign_from_who_sleeps() {
     receive(&mut b, 1);
     let sign = b.readiness().unwrap().remove(0);
     for _ in 0..3 {
-        // One thread is about to sleep, and another makes rounds meanwhile.
+        // One thread is about to sleep while another thread makes rounds.
         assert!(b.prepare_sleep() && !shows(&sign, 0));
         assert_eq!(b.receive(8, &mut |_| ()).unwrap(), 0);
         send(&mut a, &[&frame]);
@@ -288,23 +288,23 @@ fn strangers_at_the_door_are_turned_away_and_counted() {
     let folder = Folder::new("door");
     let (mut a, mut b) = (folder.join(), folder.join());
     let door = folder.0.join(format!("{:04}", b.process().number()));
-    // Who only looks is nobody.
+    // A process that only connects is not counted.
     drop(UnixStream::connect(&door).unwrap());
-    // Something else is said.
+    // Another message is sent.
     rustix::net::send(UnixStream::connect(&door).unwrap(), b"GET / HTTP/1.1\r\n", rustix::net::SendFlags::empty())
         .unwrap();
-    // The memory is no ring.
+    // The memory is not a ring.
     let file = rustix::fs::memfd_create(c"x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     meeting::hand_over(&UnixStream::connect(&door).unwrap(), &file).unwrap();
     while b.lost() < 2 {
         std::thread::yield_now();
     }
-    // One process brings more rings than it can need.
+    // One process brings more rings than the limit.
     let rings: Vec<_> = (0..100)
         .map(|_| {
             let (writer, file) = ring::Writer::create().unwrap();
             let connection = UnixStream::connect(&door).unwrap();
-            // One that was turned away may be gone already.
+            // A connection that was turned away may be closed already.
             let _ = meeting::hand_over(&connection, &file);
             (writer, connection)
         })
@@ -344,7 +344,7 @@ fn one_who_scribbles_into_its_ring_harms_itself_alone() {
 fn a_process_that_floods_qp1_is_cut_to_its_rate() {
     let folder = Folder::new("flood");
     let (mut a, mut b) = (folder.join(), folder.join());
-    // What is negotiated for a queue pair goes to QP1.
+    // Negotiation messages for a queue pair are sent to QP1.
     let gsi = frame_to_qpn(Qpn::GSI, Addresses::V4 { src: LOCAL, dst: LOCAL }, 1);
     let way = a.way_to(b.process());
     assert!(way.is_some());
@@ -417,7 +417,7 @@ fn what_a_process_was_writing_when_it_was_killed_is_removed_by_who_comes_next() 
 fn a_socket_that_somebody_left_behind_is_replaced_and_a_full_network_says_so() {
     let folder = Folder::new("full");
     drop(folder.join());
-    // As if a process had been killed.
+    // As if each process had been killed.
     for number in 1..=Process::LAST.number() {
         drop(UnixListener::bind(folder.0.join(format!("{number:04}"))).unwrap());
     }
@@ -427,7 +427,7 @@ fn a_socket_that_somebody_left_behind_is_replaced_and_a_full_network_says_so() {
         .filter(|&n| n != 2)
         .map(|n| {
             let path = folder.0.join(format!("{n:04}"));
-            // Some of those that are left behind were removed.
+            // Some of the leftover sockets were removed.
             let _ = fs::remove_file(&path);
             UnixListener::bind(path).unwrap()
         })

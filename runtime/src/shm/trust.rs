@@ -1,4 +1,4 @@
-//! Whom a process trusts on a network of `shm`: its own user, or a group where the folder is the group's.
+//! The processes that a process trusts on a network of `shm`: those of its own user, or those of a group if the folder is the group's.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -11,16 +11,16 @@ use rustix::process::{Gid, Uid, geteuid};
 use super::error::ShmError;
 use crate::peer::Peer;
 
-/// Whom a process trusts.
+/// The users that a process trusts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Trust {
     uid: Uid,
-    /// The group whose members are trusted, too.
+    /// The group whose members are trusted as well.
     group: Option<Gid>,
 }
 
 impl Trust {
-    /// Sees that nobody else can put another folder in the place of one: who may rename what lies above it can.
+    /// Checks that no other user can replace a folder: a user who may rename entries of the parent folder can.
     pub(super) fn of_parent(folder: &Path) -> Result<(), ShmError> {
         let Some(parent) = folder.parent() else { return Ok(()) };
         let untrusted = |why| Err(ShmError::Untrusted { path: parent.into(), why });
@@ -35,7 +35,7 @@ impl Trust {
         }
     }
 
-    /// By a folder, which must be this user's alone, or, if that is wanted, a group's.
+    /// Determines the trusted users from a folder, which must be private to this user or, with `group_mode`, to a group.
     pub(super) fn of_folder(folder: &Path, group_mode: bool) -> Result<Trust, ShmError> {
         let untrusted = |why| Err(ShmError::Untrusted { path: folder.into(), why });
         Trust::of_parent(folder)?;
@@ -59,12 +59,13 @@ impl Trust {
         }
     }
 
-    /// The mode of files there.
+    /// The mode of files in the folder.
     pub(super) fn file_mode(self) -> u32 {
         if self.group.is_some() { 0o660 } else { 0o600 }
     }
 
-    /// Lets all who are trusted use a file, whatever the mask of this process is. Only its owner can, and did.
+    /// Lets all trusted users access a file, regardless of this process's umask. Only the owner of the file can change the mode, and has
+    /// done so.
     pub(super) fn open_to_all(self, file: &File) -> io::Result<()> {
         match self.group.is_some() && file.metadata()?.uid() == self.uid.as_raw() {
             true => file.set_permissions(Permissions::from_mode(self.file_mode())),
@@ -72,8 +73,8 @@ impl Trust {
         }
     }
 
-    /// The process at the other end of a socket, if it is trusted. Where the folder is a group's, the system asked by the modes of folder and socket
-    /// who may be there.
+    /// The process at the other end of a socket, if it is trusted. If the folder is a group's, the modes of the folder and the socket
+    /// already restrict the access.
     pub(super) fn admits(self, socket: impl AsFd) -> io::Result<Option<Peer>> {
         let peer = Peer::of(socket)?;
         let trusted = peer.uid == self.uid.as_raw() || self.group.is_some();

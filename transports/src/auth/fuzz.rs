@@ -1,4 +1,4 @@
-//! The fuzz body: a sealed frame, changed byte by byte and cut, and whatever the input says instead of one.
+//! The fuzz body: a sealed frame, changed byte by byte and truncated, or arbitrary input in place of a frame.
 
 use softnic_wire::{Addresses, ExtHeaders, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame, bth};
 use softnic_wire::{Layout, MacAddr, icrc};
@@ -7,19 +7,19 @@ use super::Secret;
 use super::keys::Direction;
 use super::seal::{Sealer, Unauthentic, Unsealer};
 
-/// What became of the frame.
+/// The outcome for the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unsealed {
-    /// The lengths in it are none of a packet, so nobody would have asked.
+    /// The lengths in the frame are not those of a packet, so it would not have reached this layer.
     NoPacket,
-    /// It had no right tag.
+    /// The tag was not valid.
     Rejected,
-    /// It was taken, once.
+    /// The frame was accepted, once.
     Taken,
 }
 
-/// Seals a frame of the first bytes, changes it as the others say, and unseals it. Panics where a frame is taken that was changed, where one
-/// is not taken that was not, or where one is taken twice.
+/// Seals a frame of the first bytes, changes it as the other bytes say, and unseals it. Panics if a changed frame is accepted, if an
+/// unchanged frame is not accepted, or if a frame is accepted twice.
 #[doc(hidden)]
 pub fn fuzz_unseal(data: &[u8]) -> Unsealed {
     let (&len, data) = data.split_first().unwrap_or((&0, &[]));
@@ -45,7 +45,7 @@ pub fn fuzz_unseal(data: &[u8]) -> Unsealed {
     let Some(layout) = Layout::locate(&frame).ok().filter(|layout| layout.check(frame.len()).is_ok()) else {
         return Unsealed::NoPacket;
     };
-    // What the tag covers, and whatever stands before it is the NIC's to check.
+    // The bytes that the tag covers. The bytes before them are checked by the NIC.
     let covered = |frame: &[u8], layout: &Layout| {
         let mut bytes = frame[layout.bth..layout.end - icrc::LEN].to_vec();
         bytes[icrc::BTH_VARIANT] = 0xff;

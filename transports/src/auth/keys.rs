@@ -1,4 +1,4 @@
-//! Keys that follow from a secret, and what is computed with them: tags of packets (AES-256-GMAC) and MACs of MADs (HMAC-SHA-256).
+//! The keys that are derived from a secret, and their use: tags of packets (AES-256-GMAC) and MACs of MADs (HMAC-SHA-256).
 
 use std::net::IpAddr;
 
@@ -12,13 +12,13 @@ use softnic_wire::mad::vendor::MAC;
 
 use super::Secret;
 
-/// Tells the keys of packets from all others that follow from the same secret.
+/// Separates the keys of packets from all others derived from the same secret.
 const PACKET_LABEL: &[u8] = b"softnic auth 1 packet";
-/// The same of MADs.
+/// Separates the keys of MADs from all others derived from the same secret.
 const MAD_LABEL: &[u8] = b"softnic auth 1 negotiation";
 const MAC_LEN: usize = MAC.end - MAC.start;
 
-/// Whether the processor has all instructions that the computations need: they would end the process elsewhere.
+/// Whether the processor has all required instructions; without them the computations would end the process.
 pub(super) fn are_possible() -> bool {
     #[cfg(target_arch = "x86_64")]
     let possible = std::is_x86_feature_detected!("aes")
@@ -35,16 +35,16 @@ pub(super) fn are_possible() -> bool {
 
 /// One direction of a connection.
 pub(super) struct Direction {
-    /// Who sends.
+    /// The sender.
     pub(super) from: (IpAddr, Qpn),
-    /// Who receives.
+    /// The receiver.
     pub(super) to: (IpAddr, Qpn),
-    /// The sender's and the receiver's.
+    /// The nonces of the sender and of the receiver.
     pub(super) nonces: [[u8; 16]; 2],
 }
 
 impl Direction {
-    /// The key of its packets.
+    /// The key of this direction's packets.
     pub(super) fn key(&self, secret: &Secret) -> PacketKey {
         let qpn = |qpn: Qpn| {
             let [_, a, b, c] = qpn.value().to_be_bytes();
@@ -56,7 +56,7 @@ impl Direction {
     }
 }
 
-/// 32 bytes of HKDF-SHA-256 (RFC 5869), which are one block of it.
+/// 32 bytes of HKDF-SHA-256 (RFC 5869), which is one block of output.
 fn hkdf(secret: &Secret, salt: &[u8], info: &[&[u8]]) -> [u8; 32] {
     let mut extract = Hmac::<Sha256>::new(salt);
     extract.update(secret.bytes());
@@ -68,11 +68,11 @@ fn hkdf(secret: &Secret, salt: &[u8], info: &[&[u8]]) -> [u8; 32] {
     key
 }
 
-/// The key of one direction's packets.
+/// The key of the packets of one direction.
 pub(super) struct PacketKey(AesGcm);
 
 impl PacketKey {
-    /// The tag of `sealed`: GCM without anything to encrypt.
+    /// The tag of `sealed`: GCM with no plaintext.
     #[inline]
     pub(super) fn tag(&self, nonce: &[u8; 12], sealed: &[u8]) -> [u8; TAG_LEN] {
         let mut tag = [0; TAG_LEN];
@@ -80,7 +80,7 @@ impl PacketKey {
         tag
     }
 
-    /// Whether this is the tag of `sealed`; how long that takes does not depend on where it differs.
+    /// Whether this is the tag of `sealed`; takes constant time.
     #[inline]
     pub(super) fn verifies(&self, nonce: &[u8; 12], sealed: &[u8], tag: &[u8; TAG_LEN]) -> bool {
         self.0.decrypt(nonce, sealed, &mut [], tag).is_ok()
@@ -95,7 +95,7 @@ impl MadKey {
         MadKey(Hmac::new(hkdf(secret, &[], &[MAD_LABEL])))
     }
 
-    /// The MAC of a MAD from one address to the other, whatever stands in its place.
+    /// The MAC of a MAD from one address to the other; the MAC field itself is ignored.
     pub(super) fn mac(&self, mad: &[u8; MAD_LEN], from: IpAddr, to: IpAddr) -> [u8; MAC_LEN] {
         let mut context = self.0.clone();
         context.update(&mad[..MAC.start]);
@@ -109,12 +109,12 @@ impl MadKey {
     }
 }
 
-/// Whether two MACs are the same, in a time that does not depend on where they differ.
+/// Whether two MACs are equal; takes constant time.
 pub(super) fn are_equal(a: &[u8; MAC_LEN], b: &[u8; MAC_LEN]) -> bool {
     a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
-/// 16 bytes, an IPv4 address mapped into IPv6.
+/// 16 bytes; an IPv4 address is mapped into IPv6.
 fn address(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -126,7 +126,7 @@ fn address(address: IpAddr) -> [u8; 16] {
 mod tests {
     use super::*;
 
-    /// Worked out by Python's `cryptography`: HMAC(HKDF(SHA256, 32, None, b"softnic auth 1 negotiation").derive(b"0123456789abcdef" * 2),
+    /// Computed with Python's `cryptography`: HMAC(HKDF(SHA256, 32, None, b"softnic auth 1 negotiation").derive(b"0123456789abcdef" * 2),
     /// SHA256()) of 00..ff with zeros from 88 to 104, ::ffff:10.0.0.1 and ::ffff:10.0.0.2, 16 bytes.
     #[test]
     fn the_mac_is_that_of_an_independent_implementation() {

@@ -1,11 +1,11 @@
-//! Which epochs of a peer have come: none counts twice.
+//! Replay protection: records the epochs received from a peer, and accepts each only once.
 
-/// The epochs that are remembered below the highest one.
+/// Number of epochs below the highest one that are recorded.
 pub(super) const WINDOW: u64 = 2048;
-/// Words of the bitmap: more than the window, so that the words ahead are cleared before they are used.
+/// Number of words of the bitmap: more than the window, so that the words ahead are cleared before they are used.
 const WORDS: u64 = 2 * WINDOW / 64;
 
-/// A bitmap of the epochs that came.
+/// A bitmap of the received epochs.
 #[derive(Debug, Clone)]
 pub(super) struct ReplayWindow {
     highest: u64,
@@ -13,12 +13,12 @@ pub(super) struct ReplayWindow {
 }
 
 impl ReplayWindow {
-    /// Nothing came yet; epochs begin with 1.
+    /// No epoch was received yet; epochs start with 1.
     pub(super) const fn new() -> ReplayWindow {
         ReplayWindow { highest: 0, words: [0; WORDS as usize] }
     }
 
-    /// Takes note of an epoch; `false` where it came before, or may have.
+    /// Records an epoch; returns `false` if it was received before, or may have been.
     #[inline]
     pub(super) fn take(&mut self, epoch: u64) -> bool {
         if epoch > self.highest {
@@ -32,7 +32,7 @@ impl ReplayWindow {
         is_new
     }
 
-    /// A higher one than ever comes: what lay in the words up to it is long ago.
+    /// A new highest epoch: clears the words up to it, which hold expired epochs.
     #[inline]
     fn advance(&mut self, epoch: u64) {
         let (from, to) = (self.highest / 64, epoch / 64);
@@ -58,7 +58,7 @@ mod tests {
         assert!(w.take(u64::MAX >> 16) && !w.take(5001));
     }
 
-    /// Against a set of all that came.
+    /// Compared with a set of all received epochs.
     #[test]
     fn any_order_of_epochs_is_taken_as_a_set_would() {
         let (mut w, mut seen, mut state, mut highest) = (ReplayWindow::new(), BTreeSet::new(), 1u64, 0u64);

@@ -1,4 +1,4 @@
-//! Sealing and unsealing of frames: the trailer behind the payload, and the lengths and the ICRC that follow from it.
+//! Sealing and unsealing of frames: the trailer after the payload, and the resulting lengths and ICRC.
 
 use softnic_wire::auth::{EPOCH_LEN, MAX_EPOCH, TRAILER_LEN, Trailer};
 use softnic_wire::{Layout, TxFrame, bth, icrc};
@@ -9,23 +9,23 @@ use super::replay::ReplayWindow;
 /// The longest frame with its trailer.
 const MAX_FRAME: usize = 4096 + 256;
 
-/// Every epoch of the connection is used up.
+/// All epochs of the connection are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exhausted;
 
 /// Why a packet is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unauthentic {
-    /// There is no tag, or another one.
+    /// The tag is missing or invalid.
     Tag,
-    /// The packet came before, or so long ago that nobody knows.
+    /// The packet was received before, or is too old for the replay window.
     Replayed,
 }
 
-/// The direction out.
+/// The outgoing direction.
 pub(super) struct Sealer {
     key: PacketKey,
-    /// Packets that were sealed.
+    /// Number of sealed packets.
     epoch: u64,
 }
 
@@ -47,7 +47,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// The tag is made of bytes in one piece, so the frame is put together for it.
+    /// The tag is computed over contiguous bytes, so the frame is assembled first.
     #[cold]
     fn seal_straddling(&self, tx: &mut TxFrame<'_>) {
         let mut whole = [0; MAX_FRAME];
@@ -60,7 +60,7 @@ impl Sealer {
     }
 }
 
-/// Seals a frame that has room for the trailer behind its ICRC.
+/// Seals a frame that has room for the trailer after its ICRC.
 fn seal(key: &PacketKey, epoch: u64, frame: &mut [u8]) {
     let Ok(mut layout) = Layout::locate(frame) else { return };
     let at = layout.end - icrc::LEN;
@@ -76,7 +76,7 @@ fn seal(key: &PacketKey, epoch: u64, frame: &mut [u8]) {
     let _ = icrc::write(frame, &layout);
 }
 
-/// The direction in.
+/// The incoming direction.
 pub(super) struct Unsealer {
     key: PacketKey,
     window: ReplayWindow,
@@ -87,7 +87,7 @@ impl Unsealer {
         Unsealer { key, window: ReplayWindow::new() }
     }
 
-    /// Checks the trailer of a frame whose lengths and ICRC are right, and takes it off.
+    /// Checks and removes the trailer of a frame whose lengths and ICRC are valid.
     pub(super) fn unseal(&mut self, frame: &mut [u8], layout: &mut Layout, with_icrc: bool) -> Result<(), Unauthentic> {
         let at = layout.end - icrc::LEN - layout.bth;
         let at = layout.bth + at.checked_sub(TRAILER_LEN).filter(|&len| len >= bth::LEN).ok_or(Unauthentic::Tag)?;
@@ -115,7 +115,7 @@ impl Unsealer {
     }
 }
 
-/// The bytes of the BTH that are sealed, with ones where a switch may change bits; afterwards they are as before.
+/// Calls `call` with the sealed bytes from the BTH on, in which the bits that a switch may change are set to one; restores them afterwards.
 #[inline]
 fn with_ones<T>(frame: &mut [u8], bth: usize, call: impl FnOnce(&[u8]) -> T) -> T {
     let at = bth + icrc::BTH_VARIANT;
@@ -125,8 +125,8 @@ fn with_ones<T>(frame: &mut [u8], bth: usize, call: impl FnOnce(&[u8]) -> T) -> 
     result
 }
 
-/// Destination QP, PSN and epoch: no two packets under one key have the same. The tag proves the nonce, too, so the epoch is not among the
-/// bytes that it is made of.
+/// The nonce: destination QP, PSN and epoch. No two packets under one key have the same nonce. The tag covers the nonce, so the epoch is
+/// not among the authenticated bytes.
 #[inline]
 fn nonce(sealed: &[u8], epoch: u64) -> [u8; 12] {
     let [.., e0, e1, e2, e3, e4, e5] = epoch.to_be_bytes();
@@ -178,7 +178,7 @@ mod tests {
         template.build(tx, &fields, &ExtHeaders::default(), payload).unwrap();
     }
 
-    /// A plain frame, and what becomes of it, in one or two pieces.
+    /// Seals a plain frame, in one or two pieces; returns the frame and the sealed one.
     fn sealed(sealer: &mut Sealer, ipv6: bool, psn: u32, payload: &[u8], split: usize) -> [Vec<u8>; 2] {
         let mut buffer = vec![0xee; MAX_FRAME];
         let (first, second) = buffer.split_at_mut(split);
@@ -199,7 +199,7 @@ mod tests {
         Ok(frame)
     }
 
-    /// Worked out by Python's `cryptography`: HKDF(SHA256, 32, salt = 00..0f ‖ f0..ff, info = b"softnic auth 1 packet" ‖ ::ffff:10.0.0.1 ‖
+    /// Computed with Python's `cryptography`: HKDF(SHA256, 32, salt = 00..0f ‖ f0..ff, info = b"softnic auth 1 packet" ‖ ::ffff:10.0.0.1 ‖
     /// 000011 ‖ ::ffff:10.0.0.2 ‖ 000022).derive(b"0123456789abcdef" * 2), then AESGCM(key).encrypt(000022 ‖ PSN ‖ epoch's six bytes, b"",
     /// 0470ffff ff 000022 80 PSN ‖ b"hello" and three zeros), and the same of 0440… without payload.
     #[test]

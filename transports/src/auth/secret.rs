@@ -1,16 +1,16 @@
-//! The secret that both ends of authenticated connections share.
+//! The secret shared by both ends of authenticated connections.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A shared secret. Clones share one copy of it.
+/// A shared secret. Clones refer to one copy of the bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Arc<[u8]>);
 
-/// Why bytes are no secret.
+/// Why bytes cannot be a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// Too few bytes: somebody could try them all.
+    /// Too few bytes: all values could be tried.
     #[error("a secret has at least {min} bytes, not {0}", min = Secret::MIN)]
     Short(usize),
     /// Too many bytes.
@@ -19,15 +19,15 @@ pub enum SecretError {
 }
 
 impl Secret {
-    /// The fewest bytes of a secret.
+    /// The minimum length of a secret in bytes.
     pub const MIN: usize = 16;
-    /// The most bytes of a secret.
+    /// The maximum length of a secret in bytes.
     pub const MAX: usize = 4096;
 
-    /// A secret of these bytes.
+    /// Creates a secret from these bytes.
     ///
     /// # Errors
-    /// When they are too few, or too many.
+    /// When there are too few or too many bytes.
     pub fn new(bytes: &[u8]) -> Result<Secret, SecretError> {
         match bytes.len() {
             n if n < Secret::MIN => Err(SecretError::Short(n)),
@@ -41,7 +41,7 @@ impl Secret {
     }
 }
 
-/// Nothing of it.
+/// Prints none of the bytes.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")

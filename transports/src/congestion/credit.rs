@@ -1,4 +1,4 @@
-//! Packets of credit in and out, alike for all transports whose packets wait for credit ([`Credit`]); and how much of it they need.
+//! Receiving and sending credit packets, for all transports whose packets wait for credit ([`Credit`]), and the credit that packets need.
 
 use softnic_wire::xp::XpReport;
 use softnic_wire::{ExtHeaders, Instant, Opcode, PacketFields, TxFrame};
@@ -8,7 +8,7 @@ use crate::message::Link;
 use crate::qp::PayloadMode;
 use crate::{Host, Inbound};
 
-/// The headers that a packet has at most behind its BTH: those of a WRITE with immediate, with a header of XP or of Selective Repeat.
+/// Maximum length of the headers after a packet's BTH: those of a WRITE with immediate, and a header of XP or Selective Repeat.
 const HEADERS: u32 = 16 + 16 + 4;
 
 /// The longest frame of a connection.
@@ -16,19 +16,19 @@ pub(crate) fn longest_frame(link: &Link) -> u32 {
     frame(link, link.mtu.bytes())
 }
 
-/// A frame with so much payload, at most.
+/// The maximum length of a frame with this payload.
 pub(crate) fn frame(link: &Link, payload: u32) -> u32 {
     payload + link.template.headers_len() as u32 + HEADERS
 }
 
-/// Bytes on the wire of so many packets with so much payload, about.
+/// An estimate of the bytes on the wire of `packets` packets with `payload` bytes in all.
 pub(crate) fn on_wire(link: &Link, payload: u64, packets: u64) -> u32 {
     let wire = payload + packets * u64::from(frame(link, 0) + FRAMING);
     wire.min(u32::MAX.into()) as u32
 }
 
 impl Credit {
-    /// Takes a packet of credit.
+    /// Handles a credit packet.
     pub(crate) fn receive(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) {
         let taken = packet.ext.xp_credit().ok_or(Refused::Wrong);
         match taken.and_then(|body| self.on_packet(now, packet.bth.psn, body)) {
@@ -38,15 +38,15 @@ impl Credit {
         }
     }
 
-    /// Time has passed: grants what it is the turn for, and asks again where no answer came.
+    /// Handles a timeout: grants the credit that is due, and repeats the request if no answer arrived.
     pub(crate) fn expire(&mut self, now: Instant, host: &mut impl Host) {
         let (granted, again) = self.on_time(now);
         host.counters().eqds_granted_bytes += u64::from(granted);
         host.counters().eqds_asked_again += u64::from(again);
     }
 
-    /// Takes a turn where the peer waits for credit, and writes the packet that says what was granted, or what is wanted where so many
-    /// bytes wait.
+    /// Takes a turn if the peer waits for credit, and writes the packet that reports the credit granted, or requests credit if bytes are
+    /// waiting.
     pub(crate) fn transmit(
         &mut self,
         now: Instant,

@@ -1,7 +1,8 @@
-//! The reaction point of DCQCN (Zhu et al., SIGCOMM 2015): a rate that congestion notifications cut, and that time and bytes raise again.
+//! The reaction point of DCQCN (Zhu et al., SIGCOMM 2015): a rate that congestion notifications reduce, and that time and sent bytes raise
+//! again.
 //!
-//! It has no timer of its own: what the clock would have done since the last call is worked out, period by period, when something
-//! happens. What it will do while a packet waits its turn is worked out ahead, so that a rate that rises meanwhile shortens the wait.
+//! The controller has no timer. On each call, the effects of the time since the last call are computed, period by period. The effects
+//! during the wait of a packet are computed ahead, so that a rate that rises meanwhile shortens the wait.
 
 #[cfg(test)]
 mod tests;
@@ -12,31 +13,33 @@ use softnic_wire::Instant;
 
 use super::{CongestionControl, Feedback, TokenBucket};
 
-/// α = 1, in the fixed point that α is kept in: a run is the same on every machine.
+/// α = 1, in the fixed-point format of α: a run is the same on every machine.
 const ONE: u64 = 1 << 32;
-/// Periods of the increase timer that are worked out one by one after a pause; a rate that is not at the line's by then stays as it is.
+/// Maximum number of periods of the increase timer that are computed one by one after a pause. A rate that is still below the link rate
+/// then stays as it is.
 const MAX_PERIODS: u32 = 1 << 14;
 
 /// The parameters of DCQCN. The defaults are those of the paper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DcqcnConfig {
-    /// g is one divided by this: how much a notification, or the lack of one, moves α. From 2 to 4096.
+    /// g is one divided by this: the effect of a notification, or of its absence, on α. From 2 to 4096.
     pub gain: u32,
-    /// Without a notification for so long, α falls.
+    /// α decreases after this time without a notification.
     pub alpha_timer: Duration,
-    /// The rate rises once in this time.
+    /// The rate increases once in this time.
     pub increase_timer: Duration,
-    /// The rate rises each time so many bytes have left.
+    /// The rate increases each time this number of bytes was sent.
     pub byte_counter: u64,
-    /// F: so often the rate rises towards what it was, by timer and by bytes, before it rises beyond.
+    /// F: number of increases, by timer and by bytes, towards the previous rate before the rate increases further.
     pub fast_recovery: u32,
-    /// Additive increase: bits a second by which the rate then rises.
+    /// Additive increase: the step after that, in bits per second.
     pub additive: u64,
-    /// Hyper increase, when timer and bytes have both raised it F times: once for the first event, twice for the second, and so on.
+    /// Hyper increase, after timer and bytes have both increased the rate F times: the step is applied once for the first event, twice for
+    /// the second, and so on.
     pub hyper: u64,
-    /// The rate is never less than this, in bits a second.
+    /// The minimum rate, in bits per second.
     pub floor: u64,
-    /// A packet that leaves later than it might, because nobody asked for it, may be made up for within this time.
+    /// A packet that leaves later than permitted, because the driver did not poll, may be made up for within this time.
     pub burst: Duration,
 }
 
@@ -63,22 +66,22 @@ pub struct Dcqcn {
     line: u64,
     current: u64,
     target: u64,
-    /// In units of 1 / [`ONE`].
+    /// α, in units of 1 / [`ONE`].
     alpha: u64,
-    /// When the last notification came: α falls from then on.
+    /// The time of the last notification: α decreases from then on.
     alpha_since: Option<Instant>,
-    /// When the period of the increase timer began that is under way.
+    /// The start of the current period of the increase timer.
     timer_since: Instant,
-    /// Increases since the last notification, by timer and by bytes.
+    /// Number of increases since the last notification, by timer and by bytes.
     by_timer: u32,
     by_bytes: u32,
-    /// Bytes sent since the last increase by bytes.
+    /// Number of bytes sent since the last increase by bytes.
     bytes: u64,
     bucket: TokenBucket,
 }
 
 impl Dcqcn {
-    /// At the rate of the link, in bits a second with all that is on the wire.
+    /// Starts at the rate of the link, in bits per second including all bytes on the wire.
     pub fn new(line: u64, config: DcqcnConfig) -> Dcqcn {
         let line = line.max(1);
         let config = DcqcnConfig {
@@ -104,28 +107,28 @@ impl Dcqcn {
         }
     }
 
-    /// The rate now, in bits a second.
+    /// The current rate, in bits per second.
     pub fn rate(&self) -> u64 {
         self.current
     }
 
-    /// The rate that it rises towards.
+    /// The rate towards which the current rate rises.
     pub fn target(&self) -> u64 {
         self.target
     }
 
-    /// α: the part of packets that are marked, as it is estimated.
+    /// α: the estimated fraction of marked packets.
     pub fn alpha(&self) -> f64 {
         self.alpha as f64 / ONE as f64
     }
 
-    /// At the link's rate the link itself keeps the pace.
+    /// At the link rate, the link itself paces the packets.
     #[inline]
     fn is_limited(&self) -> bool {
         self.current < self.line
     }
 
-    /// Does what the increase timer did until now.
+    /// Applies the effects of the increase timer until now.
     #[inline]
     fn advance(&mut self, now: Instant) {
         if now >= self.timer_since + self.config.increase_timer {
@@ -148,14 +151,14 @@ impl Dcqcn {
             self.by_timer = self.by_timer.saturating_add(1);
             self.increase(next);
         }
-        // Nothing rises any more; the periods still count.
+        // The rate does not rise any more; the periods still count.
         let periods = now.saturating_since(self.timer_since).as_nanos() / period.as_nanos();
         self.by_timer = self.by_timer.saturating_add(u32::try_from(periods).unwrap_or(u32::MAX));
         let left = now.saturating_since(self.timer_since).as_nanos() % period.as_nanos();
         self.timer_since = Instant::from_nanos(now.as_nanos() - left as u64);
     }
 
-    /// One step up, by timer or by bytes.
+    /// One increase step, by timer or by bytes.
     fn increase(&mut self, at: Instant) {
         let f = self.config.fast_recovery;
         let both = self.by_timer.min(self.by_bytes);
@@ -167,7 +170,7 @@ impl Dcqcn {
             0
         };
         self.target = self.target.saturating_add(step).min(self.line);
-        // Rounded up, so that it gets there.
+        // Rounded up, so that the rate reaches the target.
         self.set_rate(at, self.current + (self.target - self.current).div_ceil(2));
     }
 
@@ -178,7 +181,7 @@ impl Dcqcn {
         }
     }
 
-    /// When the next packet may leave, where the rate will have risen by then.
+    /// The earliest time for the next packet, if the rate rises until then.
     #[inline(never)]
     fn look_ahead(&self) -> Instant {
         let mut ahead = *self;
@@ -194,7 +197,7 @@ impl Dcqcn {
         }
     }
 
-    /// α falls for each period without a notification.
+    /// Decreases α for each period without a notification.
     fn decay(&mut self, now: Instant) {
         let Some(since) = self.alpha_since else { return };
         let periods = now.saturating_since(since).as_nanos() / self.config.alpha_timer.as_nanos();
@@ -202,7 +205,7 @@ impl Dcqcn {
         for _ in 0..periods {
             let by = self.alpha / gain;
             if by == 0 {
-                break; // as small as it gets
+                break; // α cannot decrease further
             }
             self.alpha -= by;
         }
@@ -227,7 +230,7 @@ impl CongestionControl for Dcqcn {
     }
 
     fn on_feedback(&mut self, now: Instant, feedback: Feedback) {
-        // Neither acknowledgements nor losses tell it anything.
+        // Acknowledgements and losses are ignored.
         if feedback == Feedback::CongestionNotification {
             self.on_notification(now);
         }

@@ -1,9 +1,9 @@
-//! EQDS (Olteanu et al., NSDI 2022): the receiver decides when a sender may send. One queue pair's part in it, in both directions.
+//! EQDS (Olteanu et al., NSDI 2022): the receiver decides when a sender may send. This module is one queue pair's part, in both directions.
 //!
-//! Both sides count bytes on the wire since the connection began, modulo 2^32. A sender says how much it has sent and has to send in all,
-//! and sends as far as it was granted, and a little further: the speculative window, for the first bytes of whoever was idle. The
-//! receiver grants what was asked for, a quantum at each of its turns, which the pacer of its port hands out. All figures are totals:
-//! a lost packet of credit costs the time until the next one, and no credit.
+//! Both sides count bytes on the wire since the start of the connection, modulo 2^32. A sender reports the total that it has sent and has
+//! to send. It sends up to the total that was granted, and a little further: the speculative window, for the first bytes after an idle
+//! period. The receiver grants what was requested, one quantum at each of its turns, which the pacer of its port assigns. All figures are
+//! totals, so a lost credit packet costs time until the next one arrives, but no credit.
 
 #[cfg(test)]
 mod tests;
@@ -17,29 +17,29 @@ use super::CreditPacer;
 use crate::best_effort::NEVER;
 use crate::planted::{Bug, planted};
 
-/// Bytes that a frame takes on a wire beside those from its Ethernet header to its ICRC: preamble, FCS, gap.
+/// Bytes of a frame on a wire besides those from its Ethernet header to its ICRC: preamble, FCS, gap.
 pub(crate) const FRAMING: u32 = 8 + 4 + 12;
-/// No sender asks for more at a time than it has sent. That may be ahead of what it was granted by its speculative window.
+/// The maximum that a sender requests beyond what it has sent. The amount sent may exceed the amount granted by the speculative window.
 const MOST_ASKED: u32 = 1 << 29;
-/// No receiver believes that more is wanted: totals can be told apart within half of their range.
+/// The maximum that a receiver accepts as requested: totals can be compared within half of their range.
 const MOST: u32 = 1 << 30;
-/// A peer that nothing was heard of for so long gets no more credit until something is.
+/// A peer gets no more credit after this time without any packet from it.
 const SILENCE: Duration = Duration::from_millis(100);
-/// Times that the wait for an answer doubles.
+/// How often the wait for an answer doubles.
 const DOUBLINGS: u32 = 6;
 
-/// The parameters of EQDS. Each side has its own.
+/// The parameters of EQDS. Each side has its own values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EqdsConfig {
-    /// Bytes on the wire that a sender sends before it was granted any, and keeps ahead of what it was granted.
+    /// Number of bytes on the wire that a sender may send before it was granted any, and ahead of what it was granted.
     pub speculative: u32,
-    /// Bytes that a receiver grants in one turn.
+    /// Number of bytes that a receiver grants in one turn.
     pub quantum: u32,
-    /// Thousandths of the link that a receiver hands out: what is left empties the queue that speculative packets made.
+    /// The fraction of the link rate that a receiver grants, in thousandths. The rest empties the queue that speculative packets caused.
     pub share: u32,
-    /// Without an answer a sender asks again after this time, then after twice that, up to 64 times.
+    /// A sender repeats its request after this time without an answer, then after twice this time, up to 64 times.
     pub retry: Duration,
-    /// Turns that come late are made up for within this time.
+    /// Late turns are made up for within this time.
     pub burst: Duration,
 }
 
@@ -55,53 +55,54 @@ impl Default for EqdsConfig {
     }
 }
 
-/// What is wrong with a packet of credit.
+/// Why a credit packet was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// An older one, or one that came before.
+    /// The packet is older than another one, or a duplicate.
     Stale,
-    /// Of another queue pair, more than was asked for, less than was granted before, or a request that cannot be.
+    /// The packet is of another queue pair, grants more than was requested or less than before, or contains an impossible request.
     Wrong,
 }
 
-/// Credit of one queue pair: as a sender it is granted some, as a receiver it grants some.
+/// The credit of one queue pair: as a sender it receives credit, as a receiver it grants credit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Credit {
     config: EqdsConfig,
     own: Qpn,
     peer: Qpn,
-    /// The port of the NIC, whose pacer hands out turns.
+    /// The NIC port whose pacer assigns the turns.
     pub(crate) port: usize,
     /// The longest frame of the connection.
     longest: u32,
-    /// The peer speaks it: else nothing waits for credit, and the peer is not asked for any.
+    /// The peer agreed to use credit. If not, no packet waits for credit, and none is requested.
     agreed: bool,
-    /// A peer that asks is granted what it asks for: one that speaks it, or may without our having heard so.
+    /// Requests of the peer are granted: the peer agreed, or may have agreed without its answer having arrived.
     grants: bool,
-    /// As a sender: bytes that left or were given up, what was granted, what was said to be wanted, and the most that was ever said.
+    /// As a sender: the total sent or given up, the total granted, the last total requested, and the highest total ever requested.
     sent: u32,
     granted: u32,
     said: u32,
     said_most: u32,
-    /// When an answer is waited for no longer, how often that was so since the last one, and that the sender asks again.
+    /// As a sender: when to stop waiting for an answer, how often that has happened since the last answer, and whether to repeat the
+    /// request.
     ask_at: Instant,
     asked: u32,
     asks_again: bool,
-    /// As a receiver: what was granted, what the peer wants in all, and when something was heard of it.
+    /// As a receiver: the total granted, the total that the peer requested, and when a packet of the peer last arrived.
     given: u32,
     wanted: u32,
     heard_at: Instant,
-    /// The next turn and what it is for.
+    /// As a receiver: the time of the next turn, and its amount.
     turn: Instant,
     amount: u32,
-    /// The peer is to be told what was granted.
+    /// The peer must be informed of the credit granted.
     owes: bool,
-    /// Of the next packet of credit, and of the newest that came.
+    /// The PSN of the next credit packet, and that of the newest one received.
     next: Psn,
     newest: Option<Psn>,
 }
 
-/// How far total `a` is ahead of `b`; totals count round.
+/// How far total `a` is ahead of `b`; totals wrap around.
 fn ahead(a: u32, b: u32) -> i32 {
     a.wrapping_sub(b) as i32
 }
@@ -134,12 +135,12 @@ impl Credit {
         }
     }
 
-    /// The queue pairs were connected, by this port, with frames that are so long at most.
+    /// The queue pairs were connected, at this port, with frames of at most this length.
     pub(crate) fn connect(&mut self, own: Qpn, peer: Qpn, port: usize, longest: u32) {
         *self = Credit { own, peer, port, longest, ..Credit::new(self.config) };
     }
 
-    /// Whether its queue pair is connected, and has not stopped.
+    /// Whether the queue pair is connected, and has not stopped.
     pub(crate) fn is_connected(&self) -> bool {
         self.longest != 0
     }
@@ -153,60 +154,60 @@ impl Credit {
         (self.agreed, self.grants) = (agreed, agreed);
     }
 
-    /// The peer has not said whether it speaks it, and may have been told that we do: what it asks for is granted.
+    /// The peer has not answered, and may have received the local offer: its requests are granted.
     pub(crate) fn set_open(&mut self) {
         (self.agreed, self.grants) = (false, true);
     }
 
-    /// Whether a peer that asks is granted what it asks for.
+    /// Whether requests of the peer are granted.
     pub(crate) fn grants(&self) -> bool {
         self.grants
     }
 
-    /// Whether the peer speaks it, so that what is sent waits for credit.
+    /// Whether the peer agreed to use credit, so that packets wait for credit.
     pub(crate) fn is_agreed(&self) -> bool {
         self.agreed
     }
 
     // ---- as a sender ----
 
-    /// Bytes on the wire that may leave now.
+    /// Number of bytes on the wire that may be sent now.
     pub(crate) fn room(&self) -> u32 {
         ahead(self.granted.wrapping_add(self.config.speculative), self.sent).max(0) as u32
     }
 
-    /// Whether a frame of this length may leave.
+    /// Whether a frame of this length may be sent.
     #[inline]
     pub(crate) fn may_send(&self, frame: u32) -> bool {
         !self.agreed || frame + FRAMING <= self.room()
     }
 
-    /// Whether any frame of the connection may leave.
+    /// Whether any frame of the connection may be sent.
     #[inline]
     pub(crate) fn may_send_any(&self) -> bool {
         self.may_send(self.longest)
     }
 
-    /// Whether any frame may leave behind one of this length.
+    /// Whether any frame may be sent after one of this length.
     #[inline]
     pub(crate) fn may_send_behind(&self, frame: u32) -> bool {
         self.may_send(frame + FRAMING + self.longest)
     }
 
-    /// Whether the peer was asked again and again, and nothing at all was heard of it: whoever waits for its credit would never notice that
-    /// it is gone.
+    /// Whether the request was repeated several times without any packet from the peer. Otherwise a sender that waits for credit would
+    /// never detect that the peer is gone.
     pub(crate) fn is_deserted(&self, now: Instant) -> bool {
         self.asked >= DOUBLINGS && self.heard_at + SILENCE < now
     }
 
-    /// A frame of this length leaves.
+    /// A frame of this length is sent.
     #[inline]
     pub(crate) fn on_sent(&mut self, frame: u32) {
         self.sent = self.sent.wrapping_add(frame + FRAMING);
     }
 
-    /// Whether the peer is to be told something, where so many bytes wait. Credit for more than that is given up: whoever used it later
-    /// would send when nobody counts on it.
+    /// Whether a credit packet is to be sent, if `waiting` bytes wait. Credit beyond the waiting bytes is given up, because its later use
+    /// would be at a time for which the receiver does not plan.
     pub(crate) fn has_something(&mut self, waiting: u32) -> bool {
         if !self.agreed {
             return self.grants && self.owes;
@@ -220,7 +221,8 @@ impl Credit {
         self.owes || self.asks_again || self.is_to_ask(waiting)
     }
 
-    /// Whether so much is new beside what the peer knows, and needed, that it is told. What a speculative window can take is not.
+    /// Whether the request has grown enough since the last report, and is needed, so that it is to be sent. Bytes that fit into the
+    /// speculative window are not requested.
     fn is_to_ask(&self, waiting: u32) -> bool {
         let total = self.sent.wrapping_add(waiting);
         let (new, pending) = (ahead(total, self.said), ahead(self.said, self.granted));
@@ -228,9 +230,9 @@ impl Credit {
         new > 0 && needed > (self.config.speculative / 2) as i32 && new >= pending / 4
     }
 
-    /// The packet that is due, and its PSN.
+    /// The credit packet that is due, and its PSN.
     pub(crate) fn write(&mut self, now: Instant, waiting: u32) -> (Psn, XpCredit) {
-        // Who has not heard that the peer speaks it wants nothing.
+        // Without an agreement of the peer, no credit is requested.
         let total = if self.agreed { self.sent.wrapping_add(waiting.min(MOST_ASKED)) } else { self.granted };
         if ahead(total, self.said_most) > 0 {
             self.said_most = total;
@@ -250,13 +252,13 @@ impl Credit {
 
     // ---- what comes ----
 
-    /// Something was heard of the peer.
+    /// A packet of the peer has arrived.
     #[inline]
     pub(crate) fn on_heard(&mut self, now: Instant) {
         self.heard_at = now;
     }
 
-    /// A packet of credit came. One that is wrong in anything changes nothing.
+    /// Handles a credit packet. A packet that is wrong in any field changes nothing.
     pub(crate) fn on_packet(&mut self, now: Instant, psn: Psn, credit: &XpCredit) -> Result<(), Refused> {
         if credit.giver != self.peer.value() {
             return Err(Refused::Wrong);
@@ -283,7 +285,7 @@ impl Credit {
 
     // ---- as a receiver ----
 
-    /// Takes a turn, if the peer waits for credit and has none yet.
+    /// Takes a turn, if the peer waits for credit and no turn is assigned yet.
     pub(crate) fn take_turn(&mut self, now: Instant, pacer: &mut CreditPacer) {
         let waits = ahead(self.wanted, self.given);
         if self.turn != NEVER || !self.grants || waits <= 0 || self.heard_at + SILENCE < now {
@@ -299,12 +301,12 @@ impl Credit {
 
     // ---- time ----
 
-    /// When something is due by itself.
+    /// The time of the next turn or retry.
     pub(crate) fn due(&self) -> Instant {
         self.turn.min(self.ask_at)
     }
 
-    /// Its turn has come, or no answer; how many bytes were granted, and whether it asks again.
+    /// Handles a timeout: a turn, or a missing answer. Returns the number of bytes granted, and whether the request is repeated.
     pub(crate) fn on_time(&mut self, now: Instant) -> (u32, bool) {
         let mut granted = 0;
         if self.turn <= now {
@@ -320,7 +322,8 @@ impl Credit {
     }
 }
 
-/// Quanta of one turn, by how much waits: one for each factor of sixteen from 64 KiB on, so that a long backlog has more and never all.
+/// Number of quanta of one turn, by the number of waiting bytes: one more for each factor of sixteen from 64 KiB on, so that a long backlog
+/// gets more, but never everything.
 fn weight(waits: u32) -> u32 {
     match waits {
         0..0x1_0000 => 1,

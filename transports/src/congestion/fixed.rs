@@ -1,4 +1,4 @@
-//! A rate and a window that stay as they are: to pace by hand, and to measure what a controller is worth.
+//! A fixed rate and a fixed window: for manual pacing, and as a reference for other controllers.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// `rate` bits a second on the wire; `window` bytes of payload in flight.
+    /// `rate` bits per second on the wire; `window` payload bytes in flight.
     pub fn new(rate: u64, window: u64) -> Fixed {
         Fixed { bucket: TokenBucket::new(rate, 0), window }
     }
 
-    /// What leaves too late is made up for within this time.
+    /// A packet that leaves late may be made up for within this time.
     pub fn with_burst(self, burst: Duration) -> Fixed {
         Fixed { bucket: self.bucket.with_depth(burst), ..self }
     }
@@ -40,5 +40,5 @@ impl CongestionControl for Fixed {
         self.bucket.next_send()
     }
 
-    fn reset(&mut self) {} // it knows nothing of what was before
+    fn reset(&mut self) {} // there is no state to reset
 }

@@ -1,4 +1,4 @@
-//! The notification point of DCQCN: marked packets are answered by congestion notification packets (annex A17.9.3).
+//! The notification point of DCQCN: answers marked packets with congestion notification packets (annex A17.9.3).
 
 use std::time::Duration;
 
@@ -8,26 +8,26 @@ use crate::Host;
 use crate::message::Link;
 use crate::qp::PayloadMode;
 
-/// A queue pair sends one CNP in this time at most.
+/// A queue pair sends at most one CNP in this time.
 pub const INTERVAL: Duration = Duration::from_micros(50);
 
-/// Reserved bytes that are a CNP's payload.
+/// The number of reserved bytes that are a CNP's payload.
 const RESERVED: usize = 16;
-/// DSCP 48, ECN-capable: as ConnectX sends CNPs, so that switches which give those a queue of their own do it with ours.
+/// DSCP 48, ECN-capable, as in the CNPs of ConnectX: switches with a separate queue for those use it for these, too.
 const TRAFFIC_CLASS: u8 = 48 << 2 | 0b10;
 
-/// When a queue pair may send its next CNP, or that it owes one.
+/// When a queue pair may send its next CNP, or that one is due.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct NotificationPoint {
-    /// [`DUE`], or the time before which marks cause none.
+    /// [`DUE`], or the time before which marked packets cause no CNP.
     not_before: Instant,
 }
 
-/// No mark comes later.
+/// Later than any marked packet.
 const DUE: Instant = Instant::from_nanos(u64::MAX);
 
 impl NotificationPoint {
-    /// A packet came. Any packet with the mark counts but a CNP, so that no two queue pairs notify each other of notifications.
+    /// A packet arrived. Any marked packet except a CNP counts, so that queue pairs do not send CNPs about CNPs.
     #[inline]
     pub(crate) fn on_packet(&mut self, now: Instant, marked: bool, opcode: Opcode) {
         if marked && opcode != Opcode::CNP && now >= self.not_before {

@@ -1,5 +1,5 @@
-//! Congestion control of a connected queue pair: a reaction point, which sends at the pace and inside the window of a controller, and
-//! a notification point, which notifies the sender of marked packets.
+//! Congestion control of a connected queue pair: a reaction point, which sends at the pace and within the window of a controller, and a
+//! notification point, which notifies the sender of marked packets.
 
 use softnic_wire::opcode::Service;
 use softnic_wire::{Instant, Opcode, TxFrame};
@@ -12,23 +12,23 @@ use crate::qp::earlier;
 use crate::timers::{Timer, TimerTable};
 use crate::{Host, Inbound};
 
-/// Reaction point and notification point of a queue pair. Without a controller nothing limits what is sent.
+/// The reaction point and the notification point of a queue pair. Without a controller sending is not limited.
 #[derive(Default)]
 pub(crate) struct CongestionPoint {
     reaction: Option<Box<ReactionPoint>>,
     notification: NotificationPoint,
 }
 
-/// A controller, and what is measured for it; or credit of the peer. Boxed: most queue pairs have neither.
+/// A controller with its measurements, or credit of the peer. Boxed, because most queue pairs have neither.
 struct ReactionPoint {
     controller: Option<Box<dyn CongestionControl>>,
-    /// Where the receiver decides when requests leave.
+    /// The credit, if the receiver decides when requests are sent.
     credit: Option<Box<Credit>>,
-    /// Bytes of payload that are acknowledged, of all that were ever sent.
+    /// Number of acknowledged payload bytes since the first packet.
     bytes_acked: u64,
-    /// A packet whose answer tells the round-trip time: its number, and when it left. None that is sent again is timed.
+    /// The packet whose answer gives the round-trip time: its number, and when it was sent. Retransmitted packets are not timed.
     timed: Option<(u64, Instant)>,
-    /// The time before which no notification counts.
+    /// Notifications before this time are ignored.
     not_before: Instant,
 }
 
@@ -39,7 +39,7 @@ impl ReactionPoint {
         any.then(|| Box::new(ReactionPoint { controller, credit, bytes_acked: 0, timed: None, not_before }))
     }
 
-    /// Whether a notification that comes now counts: as many as a notification point sends, and no more, whoever sends them.
+    /// Whether a notification that arrives now counts. At most as many count as a notification point may send, whatever their source.
     fn heeds_notification(&mut self, now: Instant) -> bool {
         let heeds = now >= self.not_before;
         if heeds {
@@ -50,7 +50,7 @@ impl ReactionPoint {
 }
 
 impl CongestionPoint {
-    /// Puts a controller in charge, or none.
+    /// Sets the controller, or removes it.
     pub(crate) fn set_controller(&mut self, controller: Option<Box<dyn CongestionControl>>) {
         self.reaction = match self.reaction.take() {
             Some(old) if controller.is_some() => Some(Box::new(ReactionPoint { controller, ..*old })),
@@ -64,7 +64,7 @@ impl CongestionPoint {
 
     // ---- credit ----
 
-    /// Credit is offered to the peer, or none.
+    /// Offers credit to the peer, or none.
     pub(crate) fn set_credit(&mut self, config: Option<EqdsConfig>) {
         let controller = self.reaction.take().and_then(|old| old.controller);
         self.reaction = ReactionPoint::new(controller, config.map(|config| Box::new(Credit::new(config))));
@@ -80,18 +80,19 @@ impl CongestionPoint {
         self.reaction.as_mut()?.credit.as_deref_mut()
     }
 
-    /// The credit that requests wait for, where the peer agreed to it.
+    /// The credit that requests wait for, if the peer agreed to it.
     pub(crate) fn credit(&self) -> Option<&Credit> {
         self.reaction.as_ref()?.credit.as_deref().filter(|credit| credit.is_agreed())
     }
 
-    /// The time that a packet waits for, or before it that of credit.
+    /// The earlier of the given time and the next event of the credit.
     pub(crate) fn wake_at(&self, until: Option<Instant>) -> Option<Instant> {
         let due = self.reaction.as_ref().and_then(|r| r.credit.as_ref()).map(|credit| credit.due());
         earlier(until, due.filter(|&due| due != NEVER))
     }
 
-    /// A packet came to a queue pair that offers credit; whether it was one of credit, or another of XP, of which none is taken.
+    /// A packet arrived at a queue pair that offers credit. Returns whether it was a credit packet, or another packet of XP, which is not
+    /// accepted.
     fn hear_for_credit(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
         let Some(credit) = self.credit_mut() else { return false };
         credit.on_heard(now);
@@ -102,52 +103,52 @@ impl CongestionPoint {
         match (opcode == Opcode::XP_CREDIT, credit.is_connected()) {
             (true, true) if credit.grants() => credit.receive(now, packet, host),
             (true, true) => host.counters().eqds_credit_rejected += 1,
-            // It has stopped, or was reset.
+            // The queue pair has stopped, or was reset.
             (true, false) => {}
             (false, _) => host.counters().rx_malformed += 1,
         }
         true
     }
 
-    /// Bytes of payload that may be in flight.
+    /// Maximum number of payload bytes in flight.
     #[inline]
     pub(crate) fn window(&self) -> u64 {
         self.controller().map_or(u64::MAX, |c| c.window())
     }
 
-    /// The window in bytes and the rate of the controller that is in charge; with credit, what of it is left.
+    /// The window in bytes and the rate of the controller; with credit, the credit left in place of the window.
     pub(crate) fn limits(&self) -> (Option<u64>, Option<u64>) {
         let controller = self.controller();
-        // A controller that only paces has a window without end.
+        // A controller that only paces has an unlimited window.
         let window = controller.map(|c| c.window()).filter(|&bytes| bytes != u64::MAX);
         let window = self.credit().map(|credit| credit.room().into()).or(window);
         (window, controller.and_then(|c| c.rate()))
     }
 
-    /// Whether the controller wants to hear of packets that came.
+    /// Whether the controller needs feedback about received packets.
     pub(crate) fn wants_feedback(&self) -> bool {
         self.controller().is_some_and(|c| c.wants_feedback())
     }
 
-    /// Payload bytes after which the next packet asks for an answer.
+    /// Number of payload bytes after which the next packet requests an acknowledgement.
     pub(crate) fn ask_every(&self) -> u64 {
         self.controller().map_or(u64::MAX, |c| c.ask_every())
     }
 
-    /// Whether a controller is in charge, or credit.
+    /// Whether there is a controller, or credit.
     #[inline]
     pub(crate) fn is_controlled(&self) -> bool {
         self.reaction.is_some()
     }
 
-    /// The queue pair is ready to send: nothing was sent before.
+    /// The queue pair is ready to send, and has sent nothing before.
     pub(crate) fn start(&mut self) {
         if let Some(r) = &mut self.reaction {
             (r.bytes_acked, r.timed) = (0, None);
         }
     }
 
-    /// The queue pair was reset: the controller begins anew, and no notification is owed.
+    /// The queue pair was reset: the controller returns to its initial state, and no notification is owed.
     pub(crate) fn reset(&mut self) {
         self.notification = NotificationPoint::default();
         self.start();
@@ -160,8 +161,8 @@ impl CongestionPoint {
 
     // ---- marks and notifications ----
 
-    /// Takes note of the mark of congestion on a packet, and of a notification of congestion and credit; whether the packet was one of these
-    /// two.
+    /// Handles the congestion mark of a packet, a congestion notification, and a credit packet. Returns whether the packet was one of the
+    /// latter two.
     #[inline]
     pub(crate) fn on_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
         let opcode = packet.bth.opcode;
@@ -182,19 +183,19 @@ impl CongestionPoint {
         true
     }
 
-    /// A packet of a shim below the queue pair came, with a mark of congestion.
+    /// A marked packet of a shim below the queue pair arrived.
     pub(crate) fn on_marked_of_shim(&mut self, now: Instant) {
         self.notification.on_packet(now, true, Opcode::LOWAR);
     }
 
-    /// Whether a notification is due.
+    /// Whether a congestion notification is due.
     #[inline]
     pub(crate) fn owes_notification(&self) -> bool {
         self.notification.is_due()
     }
 
-    /// Writes the notification that is due; without a link none is owed any more. It goes before everything else: the sooner, the
-    /// shorter the queue.
+    /// Writes the congestion notification that is due; without a link none is owed any more. It is sent before everything else, because an
+    /// earlier notification keeps the queue shorter.
     pub(crate) fn transmit_notification(
         &mut self,
         now: Instant,
@@ -211,13 +212,13 @@ impl CongestionPoint {
 
     // ---- pace ----
 
-    /// When the next packet may go, if that is not now.
+    /// The earliest time for the next packet, if that is not now.
     #[inline]
     pub(crate) fn pacing(&self, now: Instant) -> Option<Instant> {
         self.controller().map(|c| c.next_send()).filter(|&t| now < t)
     }
 
-    /// Whether an answer with data must wait: the sender of data slows down, and of a READ that is its responder.
+    /// Whether an answer with data must wait: the sender of data slows down, and for a READ that is the responder.
     #[inline]
     pub(crate) fn must_pace_answer(&self, now: Instant, timers: &mut TimerTable) -> bool {
         let until = self.pacing(now).filter(|_| self.paces_answers());
@@ -231,7 +232,7 @@ impl CongestionPoint {
         self.controller().is_some_and(|c| c.paces_answers())
     }
 
-    /// An answer with data left.
+    /// An answer with data was sent.
     #[inline]
     pub(crate) fn on_answer_sent(&mut self, now: Instant, tx: &TxFrame<'_>) {
         if self.paces_answers()
@@ -241,7 +242,7 @@ impl CongestionPoint {
         }
     }
 
-    /// A packet left: those behind it wait for their turn, and have so much less credit.
+    /// A packet was sent: later packets are paced, and the credit is reduced.
     #[inline]
     pub(crate) fn on_sent(&mut self, now: Instant, tx: &TxFrame<'_>) {
         let Some(r) = &mut self.reaction else { return };
@@ -256,18 +257,18 @@ impl CongestionPoint {
 
     // ---- window and round-trip time: for queue pairs whose packets are acknowledged ----
 
-    /// Whether the window allows so many bytes of payload in flight.
+    /// Whether the window permits this number of payload bytes in flight.
     #[inline]
     pub(crate) fn fits_window(&self, in_flight: u64) -> bool {
         in_flight <= self.window()
     }
 
-    /// Of so many bytes that were ever sent, those that are not acknowledged; counted where there is a controller.
+    /// The unacknowledged bytes out of `sent` bytes sent in all; only counted if there is a controller.
     pub(crate) fn unacknowledged(&self, sent: u64) -> u64 {
         sent - self.reaction.as_ref().map_or(0, |r| r.bytes_acked)
     }
 
-    /// Packet `n` left, and asks for an answer or does not: the answer may tell the round-trip time.
+    /// Packet `n` was sent; if it requests an acknowledgement, its answer may give the round-trip time.
     #[inline]
     pub(crate) fn time(&mut self, now: Instant, n: u64, resent: bool, ack_req: bool) {
         let Some(r) = &mut self.reaction else { return };
@@ -278,7 +279,7 @@ impl CongestionPoint {
         }
     }
 
-    /// All packets before number `una` are acknowledged, with `bytes` of payload in all since the first.
+    /// All packets before number `una` are acknowledged, with `bytes` payload bytes in all since the first packet.
     pub(crate) fn on_acknowledged(&mut self, now: Instant, una: u64, bytes: u64) {
         let Some(r) = &mut self.reaction else { return };
         let new = bytes - r.bytes_acked;
@@ -290,7 +291,7 @@ impl CongestionPoint {
         }
     }
 
-    /// Tells the controller how sending went.
+    /// Passes a signal to the controller.
     pub(crate) fn feed_back(&mut self, now: Instant, feedback: Feedback) {
         if let Some(controller) = self.reaction.as_mut().and_then(|r| r.controller.as_mut()) {
             controller.on_feedback(now, feedback);
@@ -298,7 +299,7 @@ impl CongestionPoint {
     }
 }
 
-/// Bytes that every packet of XP reads here, where nothing limits what is in flight: whether a notification is due.
+/// Number of bytes of this state that every packet of XP reads, if nothing limits the data in flight: whether a notification is due.
 #[cfg(test)]
 pub(crate) fn looked_at() -> usize {
     crate::footprint::of_fields!(CongestionPoint: notification)

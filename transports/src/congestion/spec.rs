@@ -1,32 +1,32 @@
-//! Congestion control by name, as command lines and files have it: `none`, `window`, `fixed:2Gbit:256K`, `dcqcn`,
-//! `dcqcn:ai=5Mbit,timer=300us`, `swift`, `swift:base=50us`.
+//! Congestion control by name, as in command lines and files: `none`, `window`, `fixed:2Gbit:256K`, `dcqcn`, `dcqcn:ai=5Mbit,timer=300us`,
+//! `swift`, `swift:base=50us`.
 
 use std::time::Duration;
 
 use super::{CongestionControl, Dcqcn, DcqcnConfig, EqdsConfig, Fixed, Swift, SwiftConfig};
 use crate::Transport;
 
-/// How people write rates, sizes and times; who parses for them knows.
+/// Parsers for rates, sizes and times, supplied by the caller.
 #[derive(Debug, Clone, Copy)]
 pub struct Units {
-    /// Bits a second, as in `10Gbit`.
+    /// Bits per second, as in `10Gbit`.
     pub rate: fn(&str) -> Result<u64, String>,
     /// Bytes, as in `64K`.
     pub size: fn(&str) -> Result<u64, String>,
-    /// As in `55us`.
+    /// A time, as in `55us`.
     pub time: fn(&str) -> Result<Duration, String>,
 }
 
 /// The congestion control of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cc {
-    /// Nothing: as fast as the link takes it.
+    /// No control: as fast as the link permits.
     #[default]
     None,
-    /// As fast as the link takes it, with no more outstanding than a receiver in software has room for: no controller, but
-    /// a limit of the queue pair itself (`QpInit::limit_flight`).
+    /// As fast as the link permits, with no more outstanding packets than a software receiver has room for. There is no controller, but a
+    /// limit of the queue pair itself (`QpInit::limit_flight`).
     Window,
-    /// A rate in bits a second on the wire, and bytes of payload in flight.
+    /// A fixed rate in bits per second on the wire, and a fixed number of payload bytes in flight.
     Fixed {
         /// The rate.
         rate: u64,
@@ -37,36 +37,36 @@ pub enum Cc {
     Dcqcn(DcqcnConfig),
     /// Swift.
     Swift(SwiftConfig),
-    /// EQDS: no controller of a sender, but what both queue pairs agree on (`Nic::use_credit`). With a peer that does not, it is
-    /// [`Cc::Window`].
+    /// EQDS: not a controller of the sender, but an agreement of both queue pairs (`Nic::use_credit`). With a peer that does not agree, it
+    /// is [`Cc::Window`].
     Eqds(EqdsConfig),
 }
 
-/// The names, for error texts.
+/// The names, for error messages.
 const NAMES: &str = "none, window, fixed:RATE[:WINDOW], dcqcn, swift or eqds";
 
-/// Why there is no such congestion control.
+/// Why a congestion control was not recognised.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CcError {
-    /// There is none of this name.
+    /// The name is unknown.
     #[error("there is no congestion control '{0}': choose {names}", names = NAMES)]
     Unknown(String),
-    /// A congestion control has no such setting.
+    /// The congestion control does not have this setting.
     #[error("{name} has no setting '{setting}': {settings}")]
     Setting {
         /// The congestion control.
         name: &'static str,
         /// The setting.
         setting: String,
-        /// Those that it has, with an example.
+        /// The settings that it has, with an example.
         settings: &'static str,
     },
-    /// A value is not one.
+    /// A value is not valid.
     #[error("{what}: {why}")]
     Value {
         /// The setting.
         what: String,
-        /// Why it is none.
+        /// The reason.
         why: String,
     },
 }
@@ -77,7 +77,7 @@ const SWIFT: &str =
 const EQDS: &str = "spec, quantum, share and retry, as in eqds:spec=64K,share=0.95";
 
 impl Cc {
-    /// Reads a name with its settings.
+    /// Parses a name with its settings.
     pub fn parse(text: &str, units: &Units) -> Result<Cc, CcError> {
         let (name, settings) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
         match (name, settings) {
@@ -91,7 +91,7 @@ impl Cc {
         }
     }
 
-    /// Its name, without settings.
+    /// The name, without settings.
     pub fn name(&self) -> &'static str {
         match self {
             Cc::None => "none",
@@ -103,12 +103,12 @@ impl Cc {
         }
     }
 
-    /// Whether a queue pair limits by itself what is in flight.
+    /// Whether a queue pair limits its own data in flight.
     pub fn limits_flight(&self) -> bool {
         matches!(self, Cc::Window | Cc::Eqds(_))
     }
 
-    /// The credit that a queue pair offers its peer, by a driver that may be so `late`.
+    /// The credit that a queue pair offers its peer, if the driver may be late by `late`.
     pub fn credit(&self, late: Duration) -> Option<EqdsConfig> {
         match *self {
             Cc::Eqds(config) => Some(EqdsConfig { burst: late, ..config }),
@@ -116,7 +116,8 @@ impl Cc {
         }
     }
 
-    /// Whether it can control what a transport sends: who measures round trips needs one whose packets are answered.
+    /// Whether it can control the sends of a transport: a controller that measures round trips needs a transport whose packets are
+    /// answered.
     pub fn is_for(&self, transport: Transport) -> bool {
         match self {
             Cc::None => true,
@@ -126,8 +127,8 @@ impl Cc {
         }
     }
 
-    /// A controller for one queue pair, on a line of `rate` bits a second; `None` where there is none. A driver that may ask for a packet
-    /// so `late` that its time has long come gets what it missed made up for; one in virtual time is never late.
+    /// Creates a controller for one queue pair on a link of `rate` bits per second; `None` if there is none. If the driver may poll for a
+    /// packet up to `late` after its time, the controller makes up for that delay. A driver in virtual time is never late.
     pub fn make(&self, rate: u64, late: Duration) -> Option<Box<dyn CongestionControl>> {
         match *self {
             Cc::None | Cc::Window | Cc::Eqds(_) => None,
@@ -136,7 +137,7 @@ impl Cc {
                 let config = DcqcnConfig { burst: config.burst.max(late), ..config };
                 Some(Box::new(Dcqcn::new(rate, config)))
             }
-            // What a driver is late by is host delay, at both ends.
+            // The delay of a driver is host delay, at both ends.
             Cc::Swift(config) => {
                 Some(Box::new(Swift::new(rate, SwiftConfig { base: config.base.max(late), ..config })))
             }
@@ -186,7 +187,7 @@ impl Value<'_> {
         }
     }
 
-    /// From a microsecond to a second.
+    /// A time from one microsecond to one second.
     fn period(&self) -> Result<Duration, CcError> {
         match value(&self.what, (self.units.time)(self.text))? {
             t if (Duration::from_micros(1)..=Duration::from_secs(1)).contains(&t) => Ok(t),
@@ -194,7 +195,7 @@ impl Value<'_> {
         }
     }
 
-    /// Up to a second, or nothing.
+    /// A time of up to one second, or zero.
     fn time(&self) -> Result<Duration, CcError> {
         Ok(value(&self.what, (self.units.time)(self.text))?.min(Duration::from_secs(1)))
     }
@@ -206,7 +207,7 @@ impl Value<'_> {
         }
     }
 
-    /// A number with up to three digits behind its point, in thousandths.
+    /// A number with up to three decimals, in thousandths.
     fn thousandths(&self, least: u32, most: u32) -> Result<u32, CcError> {
         let n = self.text.parse().map_or(-1.0, |n: f64| (n * 1000.0).round());
         match (f64::from(least)..=f64::from(most)).contains(&n) {
@@ -216,7 +217,7 @@ impl Value<'_> {
     }
 }
 
-/// Reads `KEY=VALUE,…`; `set` says whether there is such a key.
+/// Parses `KEY=VALUE,…`; `set` returns whether the key exists.
 fn each_setting(
     (name, settings): (&'static str, &'static str),
     text: Option<&str>,
@@ -310,7 +311,7 @@ fn swift(settings: Option<&str>, units: &Units) -> Result<Cc, CcError> {
 mod tests {
     use super::*;
 
-    /// Bare numbers, so that these tests need nobody's units.
+    /// Plain numbers, so that these tests need no parsers.
     const UNITS: Units = Units {
         rate: |s| s.parse().map_err(|_| format!("'{s}' is no rate")),
         size: |s| s.parse().map_err(|_| format!("'{s}' is no size")),

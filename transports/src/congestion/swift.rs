@@ -1,8 +1,8 @@
-//! Swift (Kumar et al., SIGCOMM 2020): a window that grows while round trips are shorter than a target, and shrinks where they are longer.
+//! Swift (Kumar et al., SIGCOMM 2020): a window that grows while round trips are shorter than a target, and shrinks when they are longer.
 //!
-//! The target is a base, a part for each hop, and a part that is longer the smaller the window is (flow scaling, section 3.5 of the paper):
-//! with many flows each has a small window, and the queue that their packets make by chance is longer. A window below one packet is
-//! one packet at a time, so many round trips apart.
+//! The target is the sum of a base, a part for each hop, and a part that increases as the window gets smaller (flow scaling, section 3.5 of
+//! the paper): with many flows, each has a small window, and the queue that their packets cause by chance is longer. A window below one
+//! packet means one packet at a time, with a pause of several round trips between packets.
 
 #[cfg(test)]
 mod tests;
@@ -14,37 +14,37 @@ use softnic_wire::Instant;
 use super::{CongestionControl, Feedback};
 use crate::planted::{Bug, planted};
 
-/// One packet, in the fixed point that windows are kept in: a run is the same on every machine.
+/// One packet, in the fixed-point format of windows: a run is the same on every machine.
 const ONE: u64 = 1 << 16;
-/// A packet before any was sent, in bytes.
+/// The assumed packet length in bytes before any packet was sent.
 const FIRST_PACKET: u32 = 1024;
-/// A window asks for feedback so often.
+/// Number of times per window that feedback is requested.
 const ASKS_PER_WINDOW: u64 = 8;
 
 /// The parameters of Swift. Windows are in thousandths of a packet, factors in thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SwiftConfig {
-    /// The part of the target that is always there: round trip of the shortest path, and host delay.
+    /// The constant part of the target: round trip of the shortest path, and host delay.
     pub base: Duration,
-    /// The part for each hop.
+    /// The part of the target for each hop.
     pub hop: Duration,
-    /// Hops of the path: switches, one way. A NIC does not see how many there are.
+    /// Number of hops of the path: switches, one way. A NIC cannot see how many there are.
     pub hops: u32,
-    /// The most that flow scaling adds; 0: nothing.
+    /// The maximum part of flow scaling; 0 disables it.
     pub range: Duration,
-    /// Flow scaling adds all of its range at this window, and nothing from the next one on.
+    /// Flow scaling adds its full range at the first window, and nothing from the second one on.
     pub scaling: [u32; 2],
-    /// Additive increase: packets a round trip.
+    /// Additive increase, in packets per round trip.
     pub additive: u32,
-    /// β: the part of what a round trip is too long by that the window is cut by.
+    /// β: the fraction of the excess of a round trip by which the window is cut.
     pub beta: u32,
-    /// The window is never cut by more than this part at once.
+    /// The maximum fraction by which the window is cut at once.
     pub max_decrease: u32,
-    /// The window at first, and the least one.
+    /// The initial window.
     pub start: u32,
-    /// See above.
+    /// The minimum window.
     pub floor: u32,
-    /// After so many timeouts without an answer the window is the least one.
+    /// After this number of timeouts without an answer, the window is set to the minimum.
     pub timeouts: u32,
 }
 
@@ -66,7 +66,7 @@ impl Default for SwiftConfig {
     }
 }
 
-/// Thousandths as fixed point.
+/// Converts thousandths to fixed point.
 const fn fixed(thousandths: u32) -> u64 {
     thousandths as u64 * ONE / 1000
 }
@@ -81,26 +81,26 @@ fn inverse_root(window: u64) -> u64 {
 pub struct Swift {
     config: SwiftConfig,
     line: u64,
-    /// Packets that may be in flight, in fixed point.
+    /// Maximum number of packets in flight, in fixed point.
     window: u64,
-    /// The longest frame that was sent.
+    /// The longest frame sent so far.
     packet: u32,
-    /// α of flow scaling, in nanoseconds; and 1 / √window from which on it adds nothing.
+    /// α of flow scaling, in nanoseconds; and the value of 1 / √window from which on it adds nothing.
     alpha: u64,
     widest: u64,
-    /// The last round trip, and the shortest one.
+    /// The last and the shortest round-trip time.
     delay: Option<Duration>,
     shortest: Option<Duration>,
-    /// When the window was cut last.
+    /// The time of the last window cut.
     cut: Option<Instant>,
-    /// Timeouts since the last answer.
+    /// Number of timeouts since the last answer.
     timeouts: u32,
-    /// The last packet: when it left, and its length.
+    /// The last packet: when it was sent, and its length.
     sent: Option<(Instant, u32)>,
 }
 
 impl Swift {
-    /// On a line of this rate, in bits a second with all that is on the wire.
+    /// For a link of this rate, in bits per second including all bytes on the wire.
     pub fn new(line: u64, config: SwiftConfig) -> Swift {
         let [least, most] = config.scaling.map(|window| inverse_root(fixed(window.max(1)).max(1)));
         let range = u64::try_from(config.range.as_nanos()).unwrap_or(u64::MAX);
@@ -130,7 +130,7 @@ impl Swift {
         self.config.base + self.config.hop * self.config.hops
     }
 
-    /// The round trip that is aimed at.
+    /// The target round-trip time.
     pub fn target(&self) -> Duration {
         let above = inverse_root(self.window).saturating_sub(self.widest);
         let scaled = u128::from(self.alpha) * u128::from(above) / u128::from(ONE);
@@ -138,13 +138,13 @@ impl Swift {
         self.longer_path() + self.fixed_target() + scaled
     }
 
-    /// The shortest round trip, where that is longer than any target: the path itself is, and a target counts from there.
+    /// The shortest round-trip time, if it exceeds any target: then the path itself is long, and the target is added to it.
     fn longer_path(&self) -> Duration {
         let longest = self.fixed_target() + self.config.range;
         self.shortest.filter(|&shortest| shortest > longest).unwrap_or_default()
     }
 
-    /// The largest window that is of use: what the line carries within the longest target.
+    /// The largest useful window: what the link carries within the longest target.
     fn ceiling(&self) -> u64 {
         let longest = self.longer_path() + self.fixed_target() + self.config.range;
         let bytes = u128::from(self.line) * longest.as_nanos() / 8_000_000_000;
@@ -152,7 +152,7 @@ impl Swift {
         u64::try_from(packets).unwrap_or(u64::MAX).saturating_add(2 * ONE).min(1 << 40)
     }
 
-    /// Whether a round trip has passed since the window was cut: what came before left before.
+    /// Whether a round trip has passed since the last cut: earlier feedback is about packets sent before the cut.
     fn may_cut(&self, now: Instant) -> bool {
         let round_trip = self.delay.unwrap_or(self.config.base);
         planted(Bug::SwiftCutsAgain) || self.cut.is_none_or(|cut| cut + round_trip <= now)
@@ -162,7 +162,7 @@ impl Swift {
         self.window = window.min(self.ceiling()).max(fixed(self.config.floor)).max(1);
     }
 
-    /// Leaves this part of the window, in thousandths.
+    /// Reduces the window to this fraction, in thousandths.
     fn cut_to(&mut self, now: Instant, part: u64) {
         self.set_window((u128::from(self.window) * u128::from(part) / 1000) as u64);
         self.cut = Some(now);
@@ -185,7 +185,7 @@ impl Swift {
         }
     }
 
-    /// By so many packets for a window of them that came; below one packet for each of them.
+    /// Increases the window by `additive` packets for each acknowledged window; below one packet, for each acknowledged packet.
     fn increase(&mut self, bytes: u64) {
         let came = u128::from(bytes) * u128::from(fixed(self.config.additive)) / u128::from(self.packet);
         let by = came * u128::from(ONE) / u128::from(self.window.max(ONE));
@@ -193,14 +193,14 @@ impl Swift {
         self.set_window(self.window.saturating_add(by));
     }
 
-    /// Packets were lost: at most one cut a round trip, whatever tells of it.
+    /// Packets were lost: at most one cut per round trip, whatever reports the loss.
     fn on_loss(&mut self, now: Instant) {
         if self.may_cut(now) {
             self.cut_to(now, u64::from(1000 - self.config.max_decrease.min(1000)));
         }
     }
 
-    /// From the last packet to the next, where less than a packet may be in flight.
+    /// The pause between packets, if the window is less than one packet.
     #[inline(never)]
     fn pause(&self, bytes: u32) -> Duration {
         let delay = self.delay.unwrap_or(self.config.base).as_nanos();
@@ -228,7 +228,7 @@ impl CongestionControl for Swift {
                     self.on_loss(now);
                 }
             }
-            // Delay says more than a mark.
+            // The delay is more precise than a mark.
             Feedback::CongestionNotification => {}
         }
     }

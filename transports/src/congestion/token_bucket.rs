@@ -1,27 +1,27 @@
-//! Pacing by a token bucket: a rate, and how much may leave at once after a pause.
+//! Pacing by a token bucket: a rate, and the amount that may be sent at once after a pause.
 
 use std::time::Duration;
 
 use softnic_wire::Instant;
 
-/// Bytes that a frame takes on a wire beside those from its Ethernet header to its ICRC: preamble, FCS, gap.
+/// Bytes of a frame on a wire besides those from its Ethernet header to its ICRC: preamble, FCS, gap.
 const FRAMING: u64 = 8 + 4 + 12;
-/// Fractions of a nanosecond, so that a rate is kept over millions of packets.
+/// Fractional bits of a nanosecond, so that a rate is exact over millions of packets.
 const FRACTION_BITS: u32 = 20;
 
-/// A token bucket, as the time at which it would be full again: one number instead of a level and when it was so.
+/// A token bucket, stored as the time at which it would be full again: one number instead of a level and its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenBucket {
-    /// Nanoseconds a byte, in fractions.
+    /// Nanoseconds per byte, in fixed point.
     per_byte: u64,
-    /// How long the bucket takes to fill, in fractions.
+    /// The time that the bucket takes to fill, in fixed point.
     depth: u128,
-    /// When it is full, in fractions.
+    /// The time at which the bucket is full, in fixed point.
     full: u128,
 }
 
 impl TokenBucket {
-    /// `rate` bits a second, everything on the wire counted; `burst` bytes may leave at once, and one packet always may.
+    /// `rate` bits per second, including all bytes on the wire. `burst` bytes may be sent at once; one packet is always permitted.
     pub fn new(rate: u64, burst: u64) -> TokenBucket {
         let mut bucket = TokenBucket { per_byte: 0, depth: 0, full: 0 };
         bucket.set_rate(rate);
@@ -29,17 +29,17 @@ impl TokenBucket {
         bucket
     }
 
-    /// Another rate from now on; what has left is paid at the old one.
+    /// Changes the rate; the packets already sent are paid for at the old rate.
     pub fn set_rate(&mut self, rate: u64) {
         let per_byte = ((8_000_000_000u128) << FRACTION_BITS) / u128::from(rate.max(1));
         self.per_byte = u64::try_from(per_byte).unwrap_or(u64::MAX);
     }
 
-    /// Another rate from now on, also for what is still to be paid for.
+    /// Changes the rate, also for the packets not yet paid for.
     pub fn change_rate(&mut self, now: Instant, rate: u64) {
         let old = u128::from(self.per_byte).max(1);
         self.set_rate(rate);
-        // What may leave at once may do so at any rate; only the wait behind it is longer or shorter.
+        // A burst is permitted at any rate; only the wait after it changes.
         let due = (u128::from(now.as_nanos()) << FRACTION_BITS) + self.depth;
         let wait = self.full.saturating_sub(due);
         if wait > 0 {
@@ -47,26 +47,26 @@ impl TokenBucket {
         }
     }
 
-    /// The bucket with another depth, at any rate: a sender that is late by no more makes up for all of it.
+    /// The bucket with another depth, at any rate: a sender that is late by no more than the depth makes up for all of it.
     pub fn with_depth(self, depth: Duration) -> TokenBucket {
         TokenBucket { depth: depth.as_nanos() << FRACTION_BITS, ..self }
     }
 
-    /// When the next packet may leave.
+    /// The earliest time for the next packet.
     #[inline]
     pub fn next_send(&self) -> Instant {
         let at = self.full.saturating_sub(self.depth);
-        // Rounded up: never faster than the rate.
+        // Rounded up, so that the rate is never exceeded.
         let nanos = (at + (1 << FRACTION_BITS) - 1) >> FRACTION_BITS;
         Instant::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// A frame of `bytes`, from its Ethernet header to its ICRC, leaves now.
+    /// A frame of `bytes`, from its Ethernet header to its ICRC, is sent now.
     #[inline]
     pub fn on_sent(&mut self, now: Instant, bytes: u32) {
         let now = u128::from(now.as_nanos()) << FRACTION_BITS;
         let cost = u128::from(u64::from(bytes) + FRAMING) * u128::from(self.per_byte);
-        // A packet that left at the next whole nanosecond left in time.
+        // A packet that was sent at the next whole nanosecond was on time.
         let paced = self.full + (1 << FRACTION_BITS) > now;
         self.full = if paced { self.full } else { now } + cost;
     }
@@ -76,7 +76,7 @@ impl TokenBucket {
 mod tests {
     use super::*;
 
-    /// Sends `frames` of `bytes` each as early as the bucket lets it; when the last one left.
+    /// Sends `frames` frames of `bytes` each, as early as the bucket permits; returns the time of the last one.
     fn run(bucket: &mut TokenBucket, frames: u32, bytes: u32) -> Instant {
         let mut now = Instant::ZERO;
         for _ in 0..frames {
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_pause_is_worth_a_burst_and_no_more() {
-        let (rate, bytes) = (8_000_000_000, 976); // a byte a nanosecond, a microsecond a frame
+        let (rate, bytes) = (8_000_000_000, 976); // one byte per nanosecond, one microsecond per frame
         let mut bucket = TokenBucket::new(rate, 3000);
         run(&mut bucket, 100, bytes);
         let now = Instant::from_nanos(1_000_000_000);
@@ -127,7 +127,7 @@ mod tests {
     fn a_rate_that_changes_at_once_holds_for_the_wait_that_is_left() {
         let at = Instant::from_nanos;
         let mut bucket = TokenBucket::new(8_000_000_000, 0);
-        bucket.on_sent(at(0), 976); // a microsecond
+        bucket.on_sent(at(0), 976); // one microsecond
         bucket.change_rate(at(250), 4_000_000_000);
         assert_eq!(bucket.next_send(), at(250 + 1500), "three quarters of it at half the rate");
         bucket.change_rate(at(1000), 8_000_000_000);

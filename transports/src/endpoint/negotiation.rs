@@ -1,4 +1,4 @@
-//! What an endpoint negotiates with its peer: authentication, SDR, and the extension of its transport.
+//! The negotiations of an endpoint with its peer: authentication, SDR, and the extension of its transport.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ use crate::sdr::{SdrOfferError, SdrOutcome, SdrTerms};
 use crate::{QpState, QueuePair};
 
 impl Endpoint {
-    /// Its packets, which carry their payload, are authenticated from now on. The negotiation has this transaction id.
+    /// Authenticates all packets from now on; packets must carry their payload. The negotiation uses this transaction id.
     pub fn authenticate(&mut self, secret: &Secret, transaction_id: u64) -> Result<(), AuthError> {
         if self.kind != QpKind::Rc {
             return Err(AuthError::Transport);
@@ -32,8 +32,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// SDR is offered to the peer from RTR on, beside what else is: this scheme, and what the peer must know of this end. The negotiation
-    /// has this transaction id, where there was to be none.
+    /// Offers SDR to the peer from RTR on, besides other offers: this scheme, and `info` about the local end. If there was no negotiation
+    /// before, it uses this transaction id.
     pub fn offer_sdr(&mut self, settings: SdrSettings, info: &[u8], transaction_id: u64) -> Result<(), SdrOfferError> {
         if !self.kind.is_connected() {
             return Err(SdrOfferError::Transport);
@@ -49,13 +49,13 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Whether it agrees with its peer on anything, or tries to.
+    /// Whether the endpoint has agreed on extensions with its peer, or negotiates them.
     pub fn negotiates(&self) -> bool {
         self.terms.is_some()
     }
 
-    /// Credit is offered to the peer from RTR on, beside what else is, and what is sent waits for the peer's where the peer offers it too; or
-    /// no credit. The negotiation has this transaction id, where there was to be none.
+    /// Offers credit to the peer from RTR on, besides other offers; packets wait for the peer's credit if the peer offers it too. `None`
+    /// offers no credit. If there was no negotiation before, it uses this transaction id.
     pub fn use_credit(&mut self, config: Option<EqdsConfig>, transaction_id: u64) -> Result<(), NoCongestionControl> {
         if !self.transport.has_credit() {
             return Err(NoCongestionControl);
@@ -70,37 +70,36 @@ impl Endpoint {
         Ok(())
     }
 
-    /// What it agreed on with its peer in this life, where that can hold in another one: keys of authentication are
-    /// drawn for each.
+    /// The agreement with the peer in this connection, if it can be kept for the next one; the keys of authentication are drawn for each.
     pub fn agreed(&self) -> Option<Agreed> {
         let agreement = self.agreement()?;
         match agreement.outcome() {
             Some(NegotiationOutcome::Agreed(agreed)) if !self.is_authenticated() => Some(agreed),
             Some(_) => None,
-            // Connecting anew has failed since: it holds for the next time.
+            // Reconnecting has failed since: the agreement is kept for the next attempt.
             None => agreement.kept(),
         }
     }
 
-    /// What it agreed on with its peer in its last life holds in the next one, which begins with RTR: nothing is offered.
+    /// Keeps the agreement of the last connection for the next one, which starts with RTR: nothing is offered.
     pub fn keep_agreed(&mut self, agreed: Agreed) {
         self.terms.iter_mut().for_each(|terms| terms.agreement.keep(agreed));
     }
 
-    /// What it speaks itself where its peer agrees. SDR is not among it: that is spoken by the software on the NIC, on other queue pairs.
+    /// The extensions that this endpoint uses if its peer agrees. SDR is not among them: it is used by the software on the NIC, on other
+    /// queue pairs.
     fn extensions(&self) -> Extensions {
         let extension = self.transport.extension();
         if self.is_authenticated() { extension.union(Extensions::AUTH) } else { extension }
     }
 
-    /// Whether a MAD from one address to the other is the peer's, where that must be proven.
+    /// Whether a MAD from one address to the other is authentic, if that must be proven.
     pub fn is_authentic(&mut self, mad: &[u8; MAD_LEN], from: IpAddr, to: IpAddr) -> bool {
         self.auth_mut().is_none_or(|auth| auth.verify(mad, from, to))
     }
 
-    /// A MAD of the negotiation came, from this address; for this queue pair, as it says. An answer to no offer of ours
-    /// is dropped (`false`), and whatever comes for one that has halted: its next life answers, with what is drawn for
-    /// that.
+    /// Handles a MAD of the negotiation from this address, for this queue pair. Returns `false` for an answer that matches no offer, and
+    /// for any MAD to a halted queue pair: the next connection answers, with values drawn for it.
     pub fn handle_mad(&mut self, now: Instant, from: IpAddr, mad: &Negotiation<'_>) -> bool {
         if !self.kind.is_connected() || self.qp.is_halted() {
             return false;
@@ -115,7 +114,7 @@ impl Endpoint {
             return fits;
         }
         if is_offer {
-            // A peer that offers something to a transport of the standard is told so at once, and need not wait.
+            // A peer that offers an extension to a transport of the standard gets a refusal at once, and need not wait.
             self.decline.note(mad);
             if let (Some(_), Some(dest_qp)) = (self.peer(), self.attr.dest_qp) {
                 self.check_declined(dest_qp);
@@ -124,14 +123,14 @@ impl Endpoint {
         is_offer
     }
 
-    /// The peer is known: an offer of it is answered.
+    /// Answers the offer of a peer, now that the peer is known.
     pub(super) fn check_declined(&mut self, peer: Qpn) {
         if self.decline.is_due_to(peer) {
             (self.due, self.bare) = (true, false);
         }
     }
 
-    /// The peer does not know what was offered by this transaction id; `false` if nothing was.
+    /// The peer does not know the extension offered under this transaction id; returns `false` if nothing was offered.
     pub fn handle_refusal(&mut self, now: Instant, transaction_id: u64) -> bool {
         let Some(terms) = self.terms.as_mut().filter(|_| !self.qp.is_halted()) else { return false };
         let fits = terms.agreement.handle_refusal(now, transaction_id);
@@ -139,7 +138,7 @@ impl Endpoint {
         fits
     }
 
-    /// The negotiation may have moved: the queue pair and the shim follow it.
+    /// Passes changes of the negotiation to the queue pair and the shim.
     pub(super) fn follow_negotiation(&mut self) {
         let Some(negotiator) = self.agreement().and_then(|a| a.negotiator()) else { return };
         let (outcome, rtt) = (negotiator.outcome(), negotiator.rtt());
@@ -160,20 +159,20 @@ impl Endpoint {
             }
         }
         self.qp.on_credit_negotiation(outcome.as_ref());
-        // Nothing waits for what the peer says of SDR.
+        // No packet waits for the peer's answer about SDR.
         if self.extensions() != Extensions::NONE || self.qp.offers_credit() {
             self.qp.on_negotiation(of_transport.as_ref(), rtt);
         }
     }
 
-    /// Why the peer is refused, where it must be authenticated and is not: the queue pair has to end.
+    /// Why the peer is refused, if it must be authenticated and is not: the queue pair has to fail.
     pub fn refusal(&self) -> Option<FallbackReason> {
         let auth = self.auth()?;
         self.agreement()?.unauthenticated().map(|reason| auth.refusal(reason))
     }
 
-    /// What requests are sent by, where an extension is offered, and not SDR alone; `None` for others. A peer that is refused gets none.
-    /// Where nothing but credit is offered, whether it is agreed on.
+    /// The protocol of the requests, if an extension other than SDR is offered; `None` for others, and if the peer is refused. If only
+    /// credit is offered, whether credit is agreed on.
     pub fn choice(&self) -> Option<Choice> {
         let agreement = self.agreement()?;
         if self.extensions() == Extensions::NONE {
@@ -185,7 +184,7 @@ impl Endpoint {
         Some(self.qp.choice().unwrap_or_else(|| agreement.choice(self.extensions())))
     }
 
-    /// Why the standard is spoken, where an extension was offered: that of the transport, else SDR.
+    /// Why the endpoint fell back to the standard, if an extension was offered: the extension of the transport, else SDR.
     pub fn fallback_reason(&self) -> Option<FallbackReason> {
         let agreement = self.agreement()?;
         let sdr = self.transport.extension() == Extensions::NONE && agreement.sdr().is_some();
@@ -193,7 +192,7 @@ impl Endpoint {
         agreement.fell_back(self.extensions().union(of_sdr))
     }
 
-    /// How SDR stands with the peer; `None` where it is not offered.
+    /// The state of SDR with the peer; `None` if it is not offered.
     pub fn sdr(&self) -> Option<SdrOutcome<'_>> {
         self.agreement()?.sdr()
     }

@@ -1,4 +1,4 @@
-//! A block at the receiver: which of its packets have come, and their sums.
+//! A block at the receiver: the packets that have arrived, and their sums.
 
 use softnic_wire::Psn;
 
@@ -10,14 +10,14 @@ pub(super) struct Block {
     active: bool,
     pub(super) code: Code,
     pub(super) base: Psn,
-    /// Packets that it has; 0 while that is not known.
+    /// Number of packets in the block; 0 while unknown.
     n: u8,
     came: u8,
-    /// There were units for all that came.
+    /// All packets that arrived had a unit for their sum.
     sound: bool,
-    /// One bit a packet, from `base` on.
+    /// One bit per packet, starting with `base`.
     bitmap: [u64; 4],
-    /// The sums that something was added to, one bit each.
+    /// The sums to which a packet was added, one bit each.
     touched: u64,
     units: [Unit; MAX_DEPTH as usize],
 }
@@ -37,7 +37,7 @@ impl Block {
         }
     }
 
-    /// Begins with the packet `base`.
+    /// Starts with the packet `base`.
     #[inline]
     pub(super) fn begin(&mut self, base: Psn, code: Code, pool: &mut Pool) {
         if code != self.code {
@@ -48,7 +48,7 @@ impl Block {
         (self.n, self.came, self.sound, self.bitmap) = (0, 0, true, [0; 4]);
     }
 
-    /// Is over, or given up.
+    /// The block is complete, or given up.
     #[inline]
     pub(super) fn end(&mut self, pool: &mut Pool) {
         if self.active {
@@ -57,7 +57,7 @@ impl Block {
         }
     }
 
-    /// Gives back all that it has.
+    /// Frees all units of the block.
     pub(super) fn reset(&mut self, pool: &mut Pool) {
         pool.release(&mut self.units);
         self.active = false;
@@ -68,19 +68,19 @@ impl Block {
         self.active
     }
 
-    /// Packets that it has, as far as that is known.
+    /// Number of packets of the block, if known.
     #[inline]
     pub(super) fn len(&self) -> Option<u8> {
         (self.n > 0).then_some(self.n)
     }
 
-    /// How far from its beginning a packet is.
+    /// The distance of a packet from the start of the block.
     #[inline]
     pub(super) fn offset(&self, psn: Psn) -> u32 {
         psn.forward_from(self.base)
     }
 
-    /// Whether a packet at this offset, which begins its message or not, can be one of it.
+    /// Whether a packet at this offset can belong to the block. `begins_message` says whether it starts its message.
     #[inline]
     pub(super) fn takes(&self, offset: u32, begins_message: bool) -> bool {
         let end = self.len().unwrap_or(self.code.r());
@@ -92,24 +92,24 @@ impl Block {
         self.bitmap[offset as usize / 64] & 1 << (offset % 64) != 0
     }
 
-    /// Whether all of it came, or was recovered.
+    /// Whether all packets have arrived or were recovered.
     #[inline]
     pub(super) fn is_complete(&self) -> bool {
         self.active && self.n > 0 && self.came == self.n
     }
 
-    /// Whether what is missing can still be recovered.
+    /// Whether the missing packets can still be recovered.
     pub(super) fn is_sound(&self) -> bool {
         self.sound
     }
 
-    /// Whether the packet is the next one, and none is missing before it.
+    /// Whether the packet is the next one, and no earlier one is missing.
     #[inline]
     pub(super) fn goes_on_with(&self, psn: Psn) -> bool {
         self.active && self.sound && self.base.add(u32::from(self.came)) == psn
     }
 
-    /// The next packet came, as [`Block::goes_on_with`] says.
+    /// Adds the next packet, as determined by [`Block::goes_on_with`].
     #[inline]
     pub(super) fn add_next(&mut self, body: &Body<'_>, ends_message: bool, pool: &mut Pool) {
         let offset = u32::from(self.came);
@@ -120,7 +120,7 @@ impl Block {
         }
     }
 
-    /// A packet came that [`Block::takes`]; `ends_message`: it is the last one of its message.
+    /// Adds a packet that [`Block::takes`]; `ends_message` says whether it is the last one of its message.
     #[inline]
     pub(super) fn add(&mut self, offset: u32, body: &Body<'_>, ends_message: bool, pool: &mut Pool) {
         if self.has(offset) {
@@ -135,10 +135,10 @@ impl Block {
         }
     }
 
-    /// Adds a packet to the sum of its place; without a unit for that, nothing of the block can be recovered.
+    /// Adds a packet to its sum; without a unit for that sum, no packet of the block can be recovered.
     #[inline]
     fn add_to_sum(&mut self, offset: u32, body: &Body<'_>, pool: &mut Pool) {
-        // A division less where there is one sum only.
+        // Avoids a division if there is only one sum.
         let isn = if self.code.c() == 1 { 0 } else { offset as usize % usize::from(self.code.c()) };
         let unit = &mut self.units[isn];
         if self.touched & 1 << isn == 0 {
@@ -148,14 +148,14 @@ impl Block {
         self.sound = *unit != Unit::NONE && pool.add(*unit, body);
     }
 
-    /// A packet came or was recovered.
+    /// A packet arrived or was recovered.
     #[inline]
     pub(super) fn mark(&mut self, offset: u32) {
         self.bitmap[offset as usize / 64] |= 1 << (offset % 64);
         self.came += 1;
     }
 
-    /// The sender says that it has `n` packets; whether that can be.
+    /// The sender reports that the block has `n` packets; returns whether that is possible.
     pub(super) fn learn_len(&mut self, n: u8) -> bool {
         let known = self.len().is_none_or(|known| known == n);
         let room = known && (u32::from(n)..u32::from(self.code.r())).all(|offset| !self.has(offset));
@@ -165,14 +165,14 @@ impl Block {
         room
     }
 
-    /// The packets of a sum that have not come: the first of them, and whether it is the only one.
+    /// The packets of a sum that have not arrived: the first of them, and whether it is the only one.
     pub(super) fn missing(&self, isn: u8) -> Option<(u32, bool)> {
         let mut missing = (u32::from(isn)..u32::from(self.n)).step_by(usize::from(self.code.c()));
         let first = missing.by_ref().find(|&offset| !self.has(offset))?;
         Some((first, missing.all(|offset| self.has(offset))))
     }
 
-    /// The sum of what came of an interleaving.
+    /// The sum of the packets of one interleaving that have arrived.
     pub(super) fn unit(&self, isn: u8) -> Unit {
         if self.touched & 1 << isn == 0 { Unit::NONE } else { self.units[usize::from(isn)] }
     }

@@ -1,9 +1,10 @@
-//! Buffers that all connections of a NIC share: coding units, one for each sum that is being made, and the reordering ring.
+//! Buffers shared by all connections of a NIC: coding units, one for each sum in progress, and the reordering ring.
 //!
-//! Units are given out first in, first out (the paper's appendix): a free queue of their numbers, from which a connection takes what its
-//! blocks need. It keeps them from block to block, which also keeps them in a near cache, and gives them back when it is reset, or with
-//! every block while few are free. The ring holds packets that came early or were recovered. It is never asked for room: who comes takes the
-//! oldest place, and whose packet stood there finds it gone, which is for him as if it were lost. So arrivals are the ring's clock.
+//! Units are assigned first in, first out (the paper's appendix), from a queue of free unit numbers; a connection takes as many as its
+//! blocks need. It keeps the units from block to block, which also keeps them in a near cache. It returns them when it is reset, or after
+//! every block while few are free. The ring holds packets that arrived early or were recovered. A place in the ring is never refused: a new
+//! packet takes the oldest slot. The owner of the packet that was there finds the packet gone, as if it had been lost. So arrivals are the
+//! clock of the ring.
 
 use std::collections::VecDeque;
 
@@ -11,9 +12,9 @@ use softnic_codes::xor;
 
 use crate::planted::{Bug, planted};
 
-/// Coding units for encoding, and as many for decoding (section V).
+/// Number of coding units for encoding, and as many for decoding (section V).
 const UNITS: u16 = 1024;
-/// Packets that the reordering ring holds (section V).
+/// Number of packets in the reordering ring (section V).
 const RING: u32 = 2048;
 
 /// The number of a coding unit.
@@ -25,14 +26,14 @@ impl Unit {
     pub(super) const NONE: Unit = Unit(u16::MAX);
 }
 
-/// A packet from BTH to ICRC, as it lies in memory.
+/// A packet from BTH to ICRC, as it is in memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Body<'a> {
-    /// The bytes that are there, in two pieces.
+    /// The present bytes, in two pieces.
     pub(super) parts: (&'a [u8], &'a [u8]),
-    /// Its length on the wire; the same, unless the payload is elided.
+    /// The length on the wire; equal to the present bytes unless the payload is elided.
     pub(super) wire_len: usize,
-    /// The packet's share of the digest.
+    /// The packet's contribution to the digest.
     pub(super) digest: u32,
 }
 
@@ -47,14 +48,15 @@ struct Sum {
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     bytes: Box<[u8]>,
-    /// Where the first unit begins, and bytes of a unit: all of them lie on cache lines, or each access would be to two.
+    /// The offset of the first unit, and the size of a unit in bytes: all units are aligned to cache lines, because otherwise each access
+    /// would be to two lines.
     skew: usize,
     size: usize,
     sums: Box<[Sum]>,
     free: VecDeque<u16>,
 }
 
-/// Bytes of a cache line.
+/// Size of a cache line in bytes.
 const LINE: usize = 64;
 
 impl Pool {
@@ -70,7 +72,7 @@ impl Pool {
         }
     }
 
-    /// An empty unit, if one is free.
+    /// Takes an empty unit, if one is free.
     #[inline]
     fn take(&mut self) -> Option<Unit> {
         let n = self.free.pop_front()?;
@@ -78,7 +80,7 @@ impl Pool {
         Some(Unit(n))
     }
 
-    /// Makes `unit` an empty one: itself, or one that is free. Without any it is none.
+    /// Makes `unit` an empty unit: itself, or a free one; `NONE` if there is none.
     #[inline]
     pub(super) fn renew(&mut self, unit: &mut Unit) {
         match self.sums.get_mut(usize::from(unit.0)) {
@@ -87,7 +89,7 @@ impl Pool {
         }
     }
 
-    /// The block of these units is over. Where others may need them they are given back.
+    /// The block of these units is complete. If other connections may need the units, they are returned.
     #[inline]
     pub(super) fn end_block(&mut self, units: &mut [Unit]) {
         if self.free.len() < self.sums.len() / 4 {
@@ -95,7 +97,7 @@ impl Pool {
         }
     }
 
-    /// These units are not needed any more.
+    /// Returns these units.
     pub(super) fn release(&mut self, units: &mut [Unit]) {
         for unit in units {
             if *unit != Unit::NONE {
@@ -105,7 +107,7 @@ impl Pool {
         }
     }
 
-    /// Adds a packet. One that is longer than a unit is left out, and says so: no packet of the port's is.
+    /// Adds a packet. Returns `false` for a packet longer than a unit, which is not added; no packet of the port is that long.
     #[inline]
     pub(super) fn add(&mut self, unit: Unit, body: &Body<'_>) -> bool {
         let (a, b) = body.parts;
@@ -115,7 +117,7 @@ impl Pool {
         let Some(room) = self.bytes.get_mut(begin..begin + self.size) else { return false };
         let (before, len) = (usize::from(sum.len), a.len() + b.len());
         match room.get_mut(..len) {
-            // Nearly always.
+            // The most frequent case.
             Some(room) if len <= before && b.is_empty() => xor(room, a),
             Some(room) => add_parts(room, before, a, b),
             None => return false,
@@ -126,7 +128,7 @@ impl Pool {
         true
     }
 
-    /// The sum, its length on the wire, and the digest. Nothing was added to no unit.
+    /// The sum, its length on the wire, and the digest; all empty for `NONE`.
     #[inline]
     pub(super) fn sum(&self, unit: Unit) -> (&[u8], usize, u32) {
         let at = usize::from(unit.0);
@@ -139,20 +141,20 @@ impl Pool {
         }
     }
 
-    /// Units that are free.
+    /// Number of free units.
     pub(super) fn free(&self) -> usize {
         self.free.len()
     }
 }
 
-/// Adds two pieces, of which `before` bytes reach what is there already; what is longer is put behind it.
+/// Adds two pieces. The first `before` bytes of the room hold a sum already; the part beyond them is appended.
 #[inline(never)]
 fn add_parts(room: &mut [u8], before: usize, a: &[u8], b: &[u8]) {
     add_part(room, before, a);
     add_part(&mut room[a.len()..], before.saturating_sub(a.len()), b);
 }
 
-/// Adds `part` to the beginning of `room`, of which `before` bytes hold something.
+/// Adds `part` at the start of `room`, of which `before` bytes hold data.
 fn add_part(room: &mut [u8], before: usize, part: &[u8]) {
     let common = before.min(part.len());
     let (old, new) = part.split_at(common);
@@ -160,7 +162,7 @@ fn add_part(room: &mut [u8], before: usize, part: &[u8]) {
     room[common..part.len()].copy_from_slice(new);
 }
 
-/// A place in the reordering ring: it is never the same again. 0 is none.
+/// A position in the reordering ring. Positions are never reused. 0 means none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Place(u32);
 
@@ -172,7 +174,7 @@ impl Place {
 #[derive(Debug, Default)]
 pub(super) struct Ring {
     bytes: Box<[u8]>,
-    /// Which place it is, and the bytes in it; [`Place::NONE`] when it was emptied.
+    /// For each slot, its position and the number of bytes in it; [`Place::NONE`] if the slot was emptied.
     slots: Box<[(Place, u32)]>,
     size: usize,
     next: u32,
@@ -188,34 +190,35 @@ impl Ring {
         }
     }
 
-    /// The next place, for `len` bytes, whatever stood there; and whether something did. `None` when they do not fit any place.
+    /// Takes the next slot, for `len` bytes, whatever it held; the last result says whether it held a packet. Returns `None` if the bytes
+    /// do not fit a slot.
     pub(super) fn put(&mut self, len: usize) -> Option<(Place, &mut [u8], bool)> {
         if len > self.size || self.slots.is_empty() {
             return None;
         }
         let place = Place(self.next);
         let at = self.next as usize % self.slots.len();
-        // 0 is none; the ring's length is a power of two, so its own number comes next in turn instead.
+        // 0 means none. After the last position comes the ring's length, which is the slot of 0, because the length is a power of two.
         self.next = self.next.checked_add(1).unwrap_or(self.slots.len() as u32);
         let lost = self.slots[at].0 != Place::NONE;
         self.slots[at] = (place, len as u32);
         Some((place, &mut self.bytes[at * self.size..][..len], lost))
     }
 
-    /// The packet at a place, if it was not overrun.
+    /// The packet at a position, if it was not overrun.
     pub(super) fn get(&self, place: Place) -> Option<&[u8]> {
         let at = self.index(place)?;
         Some(&self.bytes[at * self.size..][..self.slots[at].1 as usize])
     }
 
-    /// Fewer bytes stand there than were asked for.
+    /// The packet has fewer bytes than were reserved.
     pub(super) fn shorten(&mut self, place: Place, len: usize) {
         if let Some(at) = self.index(place) {
             self.slots[at].1 = self.slots[at].1.min(len as u32);
         }
     }
 
-    /// Empties the place.
+    /// Empties the slot.
     pub(super) fn clear(&mut self, place: Place) {
         if let Some(at) = self.index(place) {
             self.slots[at] = (Place::NONE, 0);
@@ -232,7 +235,7 @@ impl Ring {
     }
 }
 
-/// The buffers that all connections of a NIC share.
+/// The buffers shared by all connections of a NIC.
 #[derive(Debug, Default)]
 pub struct Buffers {
     pub(super) encoding: Pool,
@@ -241,15 +244,15 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Makes room, if there is none yet, for packets of up to `mtu` bytes of payload.
+    /// Allocates the buffers, if they do not exist yet, for packets of up to `mtu` bytes of payload.
     pub fn provide(&mut self, mtu: usize) {
         self.provide_some(mtu, UNITS, RING);
     }
 
-    /// Buffers of another size: to see what happens when they run out.
+    /// Allocates buffers of another size, for tests in which they run out.
     pub fn provide_some(&mut self, mtu: usize, units: u16, packets: u32) {
         if self.ring.slots.is_empty() {
-            // BTH, the longest extension headers, ICRC; and for whole frames what stands before them.
+            // BTH, the longest extension headers, ICRC; and for whole frames the headers before them.
             const BODY: usize = 64;
             const FRAME: usize = 160;
             self.encoding = Pool::new(units, mtu + BODY);
@@ -258,12 +261,12 @@ impl Buffers {
         }
     }
 
-    /// Units that are free: for encoding, and for decoding.
+    /// Number of free units for encoding and for decoding.
     pub fn free_units(&self) -> (usize, usize) {
         (self.encoding.free(), self.decoding.free())
     }
 
-    /// Whether the buffers are unused: all units are free, each once, and nothing waits in the ring.
+    /// Whether the buffers are unused: all units are free, each exactly once, and the ring is empty.
     pub fn are_unused(&self) -> bool {
         let free = [&self.encoding, &self.decoding].iter().all(|pool| pool.free() == pool.sums.len());
         free && self.ring.slots.iter().all(|&(place, _)| place == Place::NONE)

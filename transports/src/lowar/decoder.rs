@@ -1,7 +1,7 @@
-//! The receiving half: what came, what waits for a packet before it, and when that is given up.
+//! The receiving half: the packets that have arrived, those that wait for an earlier one, and when the wait is given up.
 //!
-//! Two blocks are followed in each sequence of PSNs: the one whose turn it is, and the one behind it, because a network may bring a repair
-//! packet a little late. When a third one begins, or a repair of the second comes, the first is not repaired any more.
+//! Two blocks are tracked in each sequence of PSNs: the current one and the next one, because the network may deliver a repair packet a
+//! little late. When a third block starts, or a repair packet of the second arrives, the first block is given up.
 
 use softnic_wire::opcode::Opcode;
 use softnic_wire::{Instant, Psn, bth};
@@ -15,21 +15,21 @@ use crate::qp::ExpectedPsns;
 use crate::qp::{PayloadMode, earlier};
 use crate::shim::{ReceivedFrame, ShimAction, ShimResources};
 
-/// PSNs among which packets that wait are told apart: more than two blocks have.
+/// The range of PSNs within which waiting packets are told apart: more than two blocks.
 const SPAN: usize = 512;
 
 /// One sequence of PSNs.
 struct Track {
     front: Block,
     back: Block,
-    /// Where packets wait, by the low bits of their PSN.
+    /// The ring positions of waiting packets, indexed by the low bits of the PSN.
     waiting: Box<[Place; SPAN]>,
     count: u16,
-    /// A packet that the queue pair gets before its time, so that it notices the loss.
+    /// A packet that the queue pair gets early, so that it detects the loss.
     alarm: Place,
-    /// A block could not be repaired: nothing is followed until what is missing is sent again. The last packet since then.
+    /// A block could not be repaired: nothing is tracked until the missing packets are sent again. The last packet since then.
     lost: Option<Psn>,
-    /// The newest packet that came.
+    /// The newest packet that has arrived.
     newest: Psn,
     deadline: Option<Instant>,
 }
@@ -48,13 +48,13 @@ impl Track {
         }
     }
 
-    /// The place of a packet.
+    /// The ring position of a packet.
     #[inline]
     fn waits(&mut self, psn: Psn) -> &mut Place {
         &mut self.waiting[psn.value() as usize % SPAN]
     }
 
-    /// Whether the packet is the next one of its block, nothing is missing, and others follow in the block.
+    /// Whether the packet is the next one of its block, none is missing, and more packets follow in the block.
     #[inline]
     fn goes_on_with(&self, psn: Psn, opcode: Opcode) -> bool {
         self.count == 0
@@ -64,7 +64,7 @@ impl Track {
             && !opcode.begins_message()
     }
 
-    /// Blocks that are complete are done with.
+    /// Removes complete blocks.
     #[inline]
     fn advance(&mut self, buffers: &mut Buffers) {
         while self.front.is_complete() {
@@ -75,8 +75,8 @@ impl Track {
         }
     }
 
-    /// What is missing will not be recovered. The queue pair gets the first packet that waits, from `from` on, which makes it ask for what is
-    /// missing; all behind it will be sent again.
+    /// Gives up the missing packets. The queue pair gets the first waiting packet, from `from` on, and therefore requests the missing ones;
+    /// all later packets will be sent again.
     fn give_up(&mut self, from: Psn, resources: &mut ShimResources<'_>) {
         resources.counters.lowar_failed_blocks += 1;
         for i in 0..SPAN as u32 {
@@ -91,7 +91,7 @@ impl Track {
         self.lost = Some(self.newest);
     }
 
-    /// Forgets what waits, and the blocks.
+    /// Drops the waiting packets and the blocks.
     fn forget(&mut self, buffers: &mut Buffers) {
         if self.count > 0 {
             for place in self.waiting.iter_mut() {
@@ -110,7 +110,7 @@ impl Track {
         self.back.end(&mut buffers.decoding);
     }
 
-    /// Keeps a packet until its turn comes; `false` when there is no place for it.
+    /// Holds a packet until its turn; returns `false` if there is no room for it.
     fn keep(&mut self, psn: Psn, frame: &[u8], resources: &mut ShimResources<'_>) -> bool {
         if resources.pools.lowar.ring.get(*self.waits(psn)).is_some() {
             return true;
@@ -122,7 +122,7 @@ impl Track {
         true
     }
 
-    /// A packet waits. One that came before its block began anew, and is now recovered, waited already.
+    /// A packet waits. If it arrived before its block was restarted, and is now recovered, it waited already.
     fn note_kept(&mut self, psn: Psn, place: Place, buffers: &mut Buffers) {
         let before = std::mem::replace(self.waits(psn), place);
         self.count += u16::from(before == Place::NONE);
@@ -132,7 +132,7 @@ impl Track {
 
 /// The receiving half.
 pub(super) struct Decoder {
-    /// The code of the blocks that begin from now on, as the peer said.
+    /// The code of the blocks that start from now on, as announced by the peer.
     code: Code,
     mtu: usize,
     payload: PayloadMode,
@@ -145,7 +145,7 @@ impl Decoder {
         Decoder { code, mtu, payload, tracks }
     }
 
-    /// The peer's next blocks are of this kind.
+    /// Sets the code of the peer's next blocks.
     pub(super) fn set_code(&mut self, code: Code) {
         self.code = code;
     }
@@ -162,7 +162,7 @@ impl Decoder {
         }
     }
 
-    /// A data packet came.
+    /// Handles a data packet.
     #[inline]
     pub(super) fn on_data(
         &mut self,
@@ -189,9 +189,9 @@ impl Decoder {
         self.on_other_data(now, received, &body, (opcode, psn), stream, awaited, resources)
     }
 
-    /// A data packet came that does not just go on with its block.
+    /// Handles a data packet that is not simply the next one of its block.
     #[inline(never)]
-    #[allow(clippy::too_many_arguments)] // all of it was read already
+    #[allow(clippy::too_many_arguments)] // all of these were parsed already
     fn on_other_data(
         &mut self,
         now: Instant,
@@ -204,13 +204,13 @@ impl Decoder {
     ) -> ShimAction {
         let track = &mut self.tracks[stream as usize];
         let early = psn.distance(awaited);
-        // It came before: the queue pair knows what to do.
+        // The packet is a repetition: the queue pair handles it.
         if early < 0 {
             return ShimAction::Deliver;
         }
         let begins = opcode.begins_message();
         if let Some(last) = track.lost {
-            // What is missing is sent again when it comes, or when the numbers go back to right behind it.
+            // The missing packets are sent again if this is the awaited one, or if the PSN has gone back to just after it.
             let again = early == 0 || (!psn.is_after(last) && early < i32::from(self.code.r()));
             if !again {
                 track.lost = Some(psn);
@@ -220,7 +220,7 @@ impl Decoder {
             track.newest = psn;
         }
         if early == 0 && begins && track.front.is_active() && track.front.base != psn {
-            // A READ that is answered anew from here on.
+            // A READ that is answered again from here on.
             track.end_blocks(&mut resources.pools.lowar);
         }
         if !track.front.is_active() {
@@ -244,7 +244,7 @@ impl Decoder {
             track.advance(&mut resources.pools.lowar);
             return ShimAction::DeliverAndPoll;
         }
-        // A packet before it is missing. If that cannot be recovered, it is not waited for.
+        // An earlier packet is missing. If that packet cannot be recovered, there is no wait for it.
         if !track.front.is_sound() || !track.keep(psn, received.frame, &mut resources) {
             track.give_up(awaited, &mut resources);
             return ShimAction::DeliverAndPoll;
@@ -254,7 +254,7 @@ impl Decoder {
         ShimAction::Hold
     }
 
-    /// A repair packet came.
+    /// Handles a repair packet.
     pub(super) fn on_repair(
         &mut self,
         now: Instant,
@@ -272,14 +272,16 @@ impl Decoder {
         let track = &mut self.tracks[stream as usize];
         let (base, n) = (repair.base, u32::from(repair.header.n));
         if !base.add(n).is_after(awaited) {
-            // All of it came. If the block begins elsewhere than we think, we are wrong: the next one begins here.
+            // All packets of the block have arrived. If the block has another start than assumed here, this decoder is wrong: the next
+            // block starts here.
             if base.add(n) == awaited && track.front.is_active() && track.front.base != awaited && track.count == 0 {
                 track.end_blocks(&mut resources.pools.lowar);
             }
             return;
         }
         if base == awaited && (track.lost.is_some() || !track.front.is_active()) {
-            // Nothing of the block came, or nothing since it was given up: alone, this is of use for a message of few packets.
+            // No packet of the block arrived, or none since it was given up. The repair packet alone can only help a message of few
+            // packets.
             if n > u32::from(repair.code.c()) {
                 return;
             }
@@ -290,7 +292,7 @@ impl Decoder {
             return;
         }
         if base != track.front.base {
-            // Repair packets come in the order of their blocks.
+            // Repair packets arrive in the order of their blocks.
             if base.is_after(track.front.base) && track.count > 0 {
                 track.give_up(awaited, &mut resources);
             }
@@ -320,7 +322,7 @@ impl Decoder {
         }
     }
 
-    /// The next packet whose turn has come.
+    /// The next packet whose turn it is.
     pub(super) fn poll_deliver(
         &mut self,
         expected: ExpectedPsns,
@@ -344,7 +346,7 @@ impl Decoder {
                     track.deadline = None;
                 }
                 if resources.pools.lowar.ring.get(place).is_none() {
-                    // Overrun by others: as if it were lost.
+                    // Overrun by other packets: treated as lost.
                     track.give_up(psn, &mut resources);
                     place = std::mem::take(&mut track.alarm);
                 }
@@ -374,7 +376,7 @@ impl Decoder {
     }
 }
 
-/// The block that a packet belongs to, and its place in it. `None`: it is of a third one.
+/// The block of a packet, and the packet's offset in it; `None` if the packet belongs to a third block.
 #[inline]
 fn choose<'t>(
     track: &'t mut Track,
@@ -389,12 +391,12 @@ fn choose<'t>(
         if front.takes(offset, begins) {
             return Some((front, offset));
         }
-        // The message goes on behind the block; or another one has begun, and the end of this one is missing.
+        // The message continues after the block; or another message has started, and the end of this one is missing.
         let base = match begins {
             true => psn,
             false => front.base.add(u32::from(front.len().unwrap_or(front.code.r()))),
         };
-        // What is far ahead has no place to wait.
+        // A packet far ahead has no room to wait.
         if !psn.is_before(base) && psn.forward_from(base) < u32::from(code.r()) && offset < SPAN as u32 {
             back.begin(base, code, pool);
             return Some((back, psn.forward_from(base)));
@@ -409,7 +411,7 @@ fn choose<'t>(
     (!far && back.takes(offset, begins)).then_some((back, offset))
 }
 
-/// Whether the fields of a repair packet's header fit each other.
+/// Whether the fields of a repair packet's header are consistent.
 fn fits(repair: &Repair<'_>) -> bool {
     let (h, code) = (&repair.header, repair.code);
     (1..=code.r()).contains(&h.n) && (h.has_last || h.n == code.r()) && h.isn < code.c().min(h.n)

@@ -1,6 +1,6 @@
-//! The sending half: sums of the packets that leave, and the repair packets made of them (algorithm 1).
+//! The sending half: computes sums of the packets sent, and repair packets from them (algorithm 1).
 //!
-//! Line 5 of the algorithm asks for i mod c = 0; what is meant is the end of a block, i mod r = 0, as figure 6 and the text show.
+//! Line 5 of the algorithm has i mod c = 0; the end of a block is meant, i mod r = 0, as figure 6 and the text show.
 
 use softnic_wire::lowar::{RepairHeader, Type};
 use softnic_wire::{ExtHeaders, Opcode, PacketFields, Psn, Template, TxFrame, bth};
@@ -14,14 +14,14 @@ use crate::shim::ShimResources;
 struct Outgoing {
     code: Code,
     base: Psn,
-    /// The packet that goes on with it.
+    /// The next packet of the block.
     next: Psn,
-    /// Packets so far; none: there is no block.
+    /// Number of packets so far; 0 means that there is no block.
     n: u8,
     has_first: bool,
     has_last: bool,
     last_len: u16,
-    /// There were units for all of it.
+    /// There were units for all packets of the block.
     protected: bool,
     units: [Unit; MAX_DEPTH as usize],
 }
@@ -46,7 +46,7 @@ impl Outgoing {
         self.n = 0;
     }
 
-    /// Begins with the packet `base`.
+    /// Starts with the packet `base`.
     fn begin(&mut self, base: Psn, code: Code, has_first: bool, pool: &mut Pool) {
         if code != self.code {
             pool.release(&mut self.units);
@@ -54,7 +54,7 @@ impl Outgoing {
         (self.base, self.code, self.has_first, self.protected) = (base, code, has_first, true);
     }
 
-    /// Repair packets that the block has.
+    /// Number of repair packets of the block.
     fn repairs(&self) -> u8 {
         self.code.c().min(self.n)
     }
@@ -70,15 +70,15 @@ struct Due {
 /// The sending half.
 pub(super) struct Encoder {
     pub(super) template: Template,
-    /// The code of the blocks to come.
+    /// The code of the next blocks.
     code: Code,
-    /// The peer agreed.
+    /// The peer has agreed.
     on: bool,
     streams: [Outgoing; 2],
     due: Option<Due>,
-    /// A notice of the code is due.
+    /// An announcement of the code is due.
     notice: bool,
-    /// The peer is to be asked for another one.
+    /// The code to request from the peer.
     pub(super) request_code: Option<Code>,
 }
 
@@ -88,7 +88,7 @@ impl Encoder {
         Encoder { template: *template, code, on: false, streams, due: None, notice: false, request_code: None }
     }
 
-    /// The peer agreed: the next block is protected.
+    /// The peer has agreed: the next block is protected.
     pub(super) fn start(&mut self) {
         (self.on, self.notice) = (true, !self.on);
     }
@@ -102,7 +102,7 @@ impl Encoder {
         self.on.then_some(self.code)
     }
 
-    /// The peer requests other blocks: those that begin from now on.
+    /// The peer requests another code, for the blocks that start from now on.
     pub(super) fn set_code(&mut self, code: Code) {
         if self.on && self.code != code {
             (self.code, self.notice) = (code, true);
@@ -117,7 +117,7 @@ impl Encoder {
         (self.on, self.due, self.notice, self.request_code) = (false, None, false, None);
     }
 
-    /// A packet of the queue pair leaves; the encoder is on. Says whether repair packets are due.
+    /// A packet of the queue pair is sent, while the encoder is on. Returns whether repair packets are due.
     #[inline]
     pub(super) fn add(&mut self, body: &Body<'_>, resources: ShimResources<'_>) -> bool {
         let Some(head) = body.parts.0.first_chunk::<{ bth::LEN }>() else { return false };
@@ -126,7 +126,7 @@ impl Encoder {
         let psn = psn_of(head);
         let pool = &mut resources.pools.lowar.encoding;
         let block = &mut self.streams[stream as usize];
-        // What is sent again begins a block where it begins, and so does what the receiver then gets.
+        // A retransmission starts a new block at its first packet; so does the first packet that the receiver accepts after it.
         if block.n > 0 && (psn != block.next || opcode.begins_message()) {
             block.end(pool);
         }
@@ -166,7 +166,7 @@ impl Encoder {
         if self.due.is_some() {
             return self.transmit_repair(tx, payload, resources);
         }
-        // Between blocks: the repair packets of one under way would say the opposite, behind it.
+        // Only between blocks: later repair packets of a block in progress would announce the old code.
         let notice = self.notice && self.streams.iter().all(|block| block.n == 0);
         if notice || self.request_code.is_some() {
             return self.transmit_negotiation(tx);
@@ -196,7 +196,7 @@ impl Encoder {
         let sent = write(tx, &self.template, payload, block.base, &header, bytes, wire_len);
         resources.counters.lowar_repairs_sent += u64::from(sent);
         due.isn += 1;
-        // Where there is no room for a repair packet, there is none for the others.
+        // If there is no room for one repair packet, there is none for the others.
         if due.isn == block.repairs() || !sent {
             block.end(pool);
             self.due = None;
@@ -223,12 +223,12 @@ impl Encoder {
             last_len: 0,
             digest: 0,
         };
-        // It is whole also where payload is elided.
+        // Complete even if payload is elided.
         write(tx, &self.template, PayloadMode::Real, Psn::new(0), &header, &[], 0)
     }
 }
 
-/// Writes a packet with a Repair Header and, behind it, a sum that is `wire_len` bytes long on the wire.
+/// Writes a packet with a Repair Header, followed by a sum of length `wire_len` on the wire.
 fn write(
     tx: &mut TxFrame<'_>,
     template: &Template,

@@ -1,4 +1,4 @@
-//! A missing packet out of a repair packet and the sum of those that came; and the proof that it is the one that was sent.
+//! Recovers a missing packet from a repair packet and the sum of those that arrived, and verifies that it is the packet that was sent.
 
 use softnic_codes::xor;
 use softnic_wire::lowar::RepairHeader;
@@ -19,20 +19,20 @@ pub(super) struct Repair<'a> {
     pub(super) received: &'a ReceivedFrame<'a>,
 }
 
-/// The connection of the packets.
+/// The connection that the packets belong to.
 pub(super) struct Context {
     pub(super) mtu: usize,
     pub(super) payload: PayloadMode,
 }
 
-/// The recovered packet is not the one that was sent: the repair packet is of other packets, or lies.
+/// The recovered packet is not the one that was sent: the repair packet is of other packets, or is wrong.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotRecovered;
 
-/// The sum begins here, counted from the BTH of the repair packet.
+/// The offset of the sum from the BTH of the repair packet.
 const SUM: usize = bth::LEN + RepairHeader::LEN;
 
-/// Recovers the packet at `offset` of the block into the ring; and whether another's place was taken for it.
+/// Recovers the packet at `offset` of the block into the ring; also returns whether another packet's slot was taken.
 pub(super) fn recover(
     repair: &Repair<'_>,
     unit: Unit,
@@ -48,7 +48,7 @@ pub(super) fn recover(
     let sum = frame.get(at + SUM..end_here).ok_or(NotRecovered)?;
     let wire_len = end.checked_sub(icrc::LEN + at + SUM).ok_or(NotRecovered)?;
     let (rest, rest_len, rest_digest) = buffers.decoding.sum(unit);
-    // The sum of all is as long as the longest, so none that came is longer.
+    // The sum of all packets is as long as the longest one, so none that arrived is longer.
     if rest.len() > sum.len() || rest_len > wire_len {
         return Err(NotRecovered);
     }
@@ -59,7 +59,7 @@ pub(super) fn recover(
     xor(body, rest);
     let len = prove(repair, offset, body, wire_len, rest_digest, context);
     let done = len.and_then(|len| {
-        // The headers before it were those of the repair packet, which went the same way.
+        // The headers before it are those of the repair packet, which took the same path.
         let layout = Layout::locate(room).map_err(|_| NotRecovered)?;
         layout.set_end(room, at + len);
         let there = at + len.min(room.len() - at);
@@ -83,7 +83,7 @@ pub(super) fn recover(
     }
 }
 
-/// Checks a recovered packet against all that is known of it; its length on the wire.
+/// Checks a recovered packet against all known facts; returns its length on the wire.
 fn prove(
     repair: &Repair<'_>,
     offset: u32,
@@ -95,7 +95,7 @@ fn prove(
     let h = &repair.header;
     let own = repair.received.frame.get(repair.received.bth..).and_then(|b| b.first_chunk::<{ bth::LEN }>());
     let (Some(head), Some(own)) = (body.first_chunk_mut::<{ bth::LEN }>(), own) else { return Err(NotRecovered) };
-    // What a router may have changed in one of the packets is in no ICRC.
+    // The bits that a router may change are in no ICRC.
     bth::Packet::new_unchecked(&mut head[..]).set_congestion(false, false);
     let opcode = Opcode(head[0]);
     let last = offset + 1 == u32::from(h.n);

@@ -1,4 +1,5 @@
-//! The agreement of a queue pair and its peer, over the lives of the queue pair: offers that come early, and one negotiation for each life.
+//! The agreement of a queue pair with its peer across resets of the queue pair: offers that arrive early, and one negotiation per
+//! connection.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,59 +17,59 @@ use crate::sdr::{SdrOutcome, SdrTerms};
 pub struct Agreement {
     qpn: Qpn,
     transaction_id: u64,
-    /// From RTR on.
+    /// Set from RTR on.
     negotiator: Option<Negotiator>,
-    /// An offer that came before.
+    /// An offer that arrived before RTR.
     early: Option<(IpAddr, Negotiation<'static>)>,
-    /// What was agreed on in the last life, where that holds in this one.
+    /// The agreement of the last connection, if it is kept for this one.
     kept: Option<Agreed>,
     /// Why nothing is offered.
     refused: Option<FallbackReason>,
-    /// SDR, where it is offered: too long for all those that do not.
+    /// The state of SDR, if it is offered. Boxed, because most queue pairs do not offer SDR.
     sdr: Option<Box<SdrTerms>>,
 }
 
 impl Agreement {
-    /// The agreement of the queue pair `qpn`, before RTR. Answers are known by the transaction id.
+    /// Creates the agreement of the queue pair `qpn`, before RTR. The transaction id identifies the answers.
     pub fn new(qpn: Qpn, transaction_id: u64) -> Agreement {
         Agreement { qpn, transaction_id, negotiator: None, early: None, kept: None, refused: None, sdr: None }
     }
 
-    /// To the reset state.
+    /// Returns to the reset state.
     pub fn reset(&mut self) {
         (self.negotiator, self.early, self.kept, self.refused) = (None, None, None, None);
         self.sdr.iter_mut().for_each(|sdr| sdr.reset());
     }
 
-    /// The next life, with the same peer, begins with what was agreed on in the last one.
+    /// Keeps the agreement of the last connection for the next one, with the same peer.
     pub(crate) fn keep(&mut self, agreed: Agreed) {
         self.kept = Some(agreed);
     }
 
-    /// What the next life begins with, where it has not begun.
+    /// The agreement kept for the next connection, if that has not started.
     pub(crate) fn kept(&self) -> Option<Agreed> {
         self.kept
     }
 
-    /// Nothing more goes out in this life of the queue pair.
+    /// Stops sending until the queue pair is reset.
     pub(crate) fn fall_silent(&mut self) {
         self.negotiator.iter_mut().for_each(Negotiator::fall_silent);
     }
 
-    /// SDR is offered from the next RTR on, beside what else is.
+    /// Offers SDR from the next RTR on, besides other offers.
     pub(crate) fn offer_sdr(&mut self, sdr: Option<Box<SdrTerms>>) {
         self.sdr = sdr;
     }
 
-    /// Gives up what is offered of SDR, for the agreement that takes the place of this one.
+    /// Takes the SDR offer out, for the agreement that replaces this one.
     pub(crate) fn take_sdr(&mut self) -> Option<Box<SdrTerms>> {
         self.sdr.take()
     }
 
-    /// INIT to RTR: an offer goes to `peer`, unless it offers nothing; then the peer is told so if it asks. `known_silent`: its address
-    /// answered none before. `known_rtt`: the round trip to it, as far as somebody measured it; else zero.
+    /// INIT to RTR: sends the offer to `peer`. If nothing is offered, a peer that offers is told so. `known_silent`: the peer's address has
+    /// never answered an offer. `known_rtt`: the round-trip time to the peer if it was measured, else zero.
     pub fn begin(&mut self, offer: Offer, peer: (IpAddr, Qpn), known_silent: bool, known_rtt: Duration) {
-        // Another one for each life of the queue pair; its number stays in the lower bits.
+        // A new id for each connection; the queue pair number stays in the lower bits.
         self.transaction_id = self.transaction_id.wrapping_add(1 << 24);
         let offer = self.sdr.as_ref().map_or(offer, |sdr| sdr.beside(offer));
         let mut negotiator =
@@ -89,12 +90,12 @@ impl Agreement {
         self.refused = reason;
     }
 
-    /// The offer of a peer at this address that came before RTR.
+    /// The offer of a peer at this address that arrived before RTR.
     pub(crate) fn early(&self, peer: IpAddr) -> Option<Negotiation<'static>> {
         self.early.filter(|(from, _)| *from == peer).map(|(_, mad)| mad)
     }
 
-    /// A MAD of the negotiation came, from this address; for this queue pair, as it says. An answer to no offer of ours is dropped (`false`).
+    /// Handles a MAD of the negotiation from this address, for this queue pair. An answer that matches no offer is dropped (`false`).
     pub fn handle_mad(&mut self, now: Instant, from: IpAddr, mad: &Negotiation<'_>) -> bool {
         let Some(negotiator) = &mut self.negotiator else {
             let is_offer = mad.kind == Kind::Offer;
@@ -120,7 +121,7 @@ impl Agreement {
         }
     }
 
-    /// An answer decided: what it says of SDR is kept, where that was agreed on.
+    /// An answer decided the negotiation: stores its SDR information, if SDR was agreed on.
     fn keep_info(&mut self, answer: &Negotiation<'_>) {
         if self.agreed(Extensions::SDR).is_some()
             && let (Some(sdr), Some(info)) = (&mut self.sdr, &answer.sdr)
@@ -129,22 +130,22 @@ impl Agreement {
         }
     }
 
-    /// The peer does not know what was offered by this transaction id; `false` if nothing was.
+    /// The peer does not know the extension offered under this transaction id; returns `false` if nothing was offered.
     pub fn handle_refusal(&mut self, now: Instant, transaction_id: u64) -> bool {
         self.negotiator.as_mut().is_some_and(|negotiator| negotiator.handle_refusal(now, transaction_id))
     }
 
-    /// The negotiation of this life, from RTR on.
+    /// The negotiation of this connection, from RTR on.
     pub fn negotiator(&self) -> Option<&Negotiator> {
         self.negotiator.as_ref()
     }
 
-    /// The outcome, as soon as there is one.
+    /// The outcome, once it is known.
     pub fn outcome(&self) -> Option<NegotiationOutcome> {
         self.negotiator.as_ref()?.outcome()
     }
 
-    /// The agreement, if all these extensions are in it.
+    /// The agreement, if it includes all these extensions.
     pub fn agreed(&self, extensions: Extensions) -> Option<Agreed> {
         match self.outcome()? {
             NegotiationOutcome::Agreed(agreed) if agreed.extensions.contains(extensions) => Some(agreed),
@@ -152,18 +153,18 @@ impl Agreement {
         }
     }
 
-    /// Why the peer is spoken to without these extensions, as soon as that is known.
+    /// Why these extensions are not used with the peer, once that is known.
     pub fn fell_back(&self, extensions: Extensions) -> Option<FallbackReason> {
         self.outcome()?;
         self.refused.or_else(|| self.lacks(extensions))
     }
 
-    /// Why there is no authentication although it was offered, as soon as that is known.
+    /// Why the peer is not authenticated although authentication was offered, once that is known.
     pub(crate) fn unauthenticated(&self) -> Option<FallbackReason> {
         self.lacks(Extensions::AUTH)
     }
 
-    /// Why these extensions, which were offered, are not agreed on, as soon as that is known.
+    /// Why these extensions, which were offered, are not agreed on, once that is known.
     fn lacks(&self, extensions: Extensions) -> Option<FallbackReason> {
         match self.outcome()? {
             NegotiationOutcome::Agreed(agreed) if agreed.extensions.contains(extensions) => None,
@@ -172,7 +173,7 @@ impl Agreement {
         }
     }
 
-    /// How SDR stands, where it is offered.
+    /// The state of SDR, if it is offered.
     pub fn sdr(&self) -> Option<SdrOutcome<'_>> {
         let sdr = self.sdr.as_ref()?;
         Some(match (self.outcome(), self.lacks(Extensions::SDR), sdr.of_peer()) {
@@ -181,12 +182,12 @@ impl Agreement {
             (Some(NegotiationOutcome::Agreed(agreed)), None, Some(info)) => {
                 SdrOutcome::Agreed { settings: agreed.settings.get(), info }
             }
-            // One who names SDR and tells nothing does not speak it; in a MAD that was parsed that does not happen.
+            // A peer that names SDR without information does not support it; this does not occur in a MAD that was parsed.
             (Some(_), None, _) => SdrOutcome::FellBack(FallbackReason::NothingInCommon),
         })
     }
 
-    /// The protocol that requests are sent by, where these extensions were offered.
+    /// The protocol of the requests, if these extensions were offered.
     pub fn choice(&self, extensions: Extensions) -> Choice {
         match (self.outcome(), self.fell_back(extensions)) {
             (None, _) => Choice::Waiting,
@@ -201,7 +202,7 @@ impl Agreement {
         self.negotiator.as_ref().is_some_and(|n| n.has_something())
     }
 
-    /// Writes the MAD that is due; `sign` puts the MAC into it, where there is one.
+    /// Writes the MAD that is due; `sign` adds the MAC, if there is one.
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -215,17 +216,17 @@ impl Agreement {
         write_signed(tx, template, &Negotiation { sdr, ..mad }, sign)
     }
 
-    /// Whether there is nothing to send, and nothing to wait for, before another MAD comes.
+    /// Whether there is nothing to send or wait for until another MAD arrives.
     pub(crate) fn is_over(&self) -> bool {
         !self.has_something() && self.poll_timeout().is_none()
     }
 
-    /// When [`Agreement::handle_timeout`] has something to do.
+    /// When to call [`Agreement::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.negotiator.as_ref()?.poll_timeout()
     }
 
-    /// Time has passed.
+    /// Handles a timeout.
     pub fn handle_timeout(&mut self, now: Instant) {
         if let Some(negotiator) = &mut self.negotiator {
             negotiator.handle_timeout(now);

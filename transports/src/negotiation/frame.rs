@@ -1,4 +1,4 @@
-//! A MAD as a frame, one of the negotiation or another: from our QP1 to the peer's.
+//! A MAD as a frame, of the negotiation or another one: from the local QP1 to the peer's.
 
 use softnic_wire::ext::Deth;
 use softnic_wire::mad::MAD_LEN;
@@ -7,12 +7,13 @@ use softnic_wire::{ExtHeaders, Opcode, PacketFields, Psn, Qpn, Template, TxFrame
 
 use crate::ud::QKEY_GSI;
 
-/// Writes the frame, on the path of a queue pair's own packets; `false` when there is no room. It is whole also where payload is elided.
+/// Writes the frame, on the path of a queue pair's own packets; returns `false` if there is no room. The frame is complete even if payload
+/// is elided.
 pub fn write(tx: &mut TxFrame<'_>, template: &Template, mad: &Negotiation<'_>) -> bool {
     write_signed(tx, template, mad, |_| ())
 }
 
-/// [`write`], with the MAC that `sign` puts into the MAD.
+/// As [`write`], with the MAC that `sign` puts into the MAD.
 pub(crate) fn write_signed(
     tx: &mut TxFrame<'_>,
     template: &Template,
@@ -25,7 +26,7 @@ pub(crate) fn write_signed(
     write_mad(tx, template, &bytes)
 }
 
-/// Writes the frame of any MAD, as [`write()`] does that of a negotiation.
+/// Writes the frame of any MAD, as [`write()`] does for a negotiation.
 pub fn write_mad(tx: &mut TxFrame<'_>, template: &Template, mad: &[u8; MAD_LEN]) -> bool {
     let ext = ExtHeaders { deth: Some(Deth { qkey: QKEY_GSI, src_qp: Qpn::GSI }), ..ExtHeaders::default() };
     let fields = PacketFields {

@@ -1,4 +1,4 @@
-//! The fuzz body: a negotiator, a caller that polls when it likes, and a peer that says anything, byte by byte.
+//! The fuzz body: a negotiator, a caller that polls at any time, and a peer that sends anything, byte by byte.
 
 use core::time::Duration;
 
@@ -18,7 +18,7 @@ const TRANSACTION: u64 = 0x33;
 /// Offers that wait 50, 100, 200, 400 and 800 ms wait more than a second in all.
 const MAX_TRIES: u8 = 5;
 
-/// Decisions, read from the input; zeros when it ends.
+/// Decisions, read from the input; zeros after its end.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -32,12 +32,12 @@ impl Input<'_> {
         self.byte() % n == n - 1
     }
 
-    /// `usual`, or with a bit of it the other way.
+    /// `usual`, or with one bit of it flipped.
     fn about(&mut self, usual: u32, bits: u32) -> u32 {
         if self.one_in(8) { usual ^ 1 << (u32::from(self.byte()) % bits) } else { usual }
     }
 
-    /// The settings of SDR, if it is among these extensions: one of three schemes, with settings of its own.
+    /// The settings of SDR, if it is among these extensions: one of three schemes, with different settings each.
     fn sdr(&mut self, extensions: Extensions) -> SdrSettings {
         if !extensions.contains(Extensions::SDR) {
             return SdrSettings::SDK;
@@ -74,22 +74,23 @@ struct World<'a> {
     known_silent: bool,
     wait: Duration,
     now: Instant,
-    /// Offers that went out.
+    /// Number of offers sent.
     tries: u8,
-    /// The peer's last offer since the last answer, by its id, which that must carry; and its scheme of SDR, if it has one.
+    /// The peer's last offer since the last answer, by the id that the answer must carry, and its scheme of SDR, if it has one.
     unanswered: Option<(u64, Option<u8>)>,
     /// All extensions that the peer ever offered.
     peer_offered: Extensions,
-    /// All extensions that the peer ever accepted, and the largest window that it named then.
+    /// All extensions that the peer ever accepted, with the largest window that it named then.
     peer_said: Offer,
-    /// The schemes of SDR that the peer ever accepted, a bit each.
+    /// The schemes of SDR that the peer ever accepted, one bit each.
     peer_schemes: u8,
-    /// Whether anything that counts came from the peer.
+    /// Whether any MAD of the peer was accepted.
     heard: bool,
 }
 
-/// Feeds any decisions to a negotiator. Panics where it agrees to what not both sides offered, gives up an agreement, leaves an
-/// offer unanswered, asks more often than it may, or could wait for ever. Returns the outcome after the peer fell silent.
+/// Passes arbitrary decisions to a negotiator. Panics if the negotiator agrees to an extension that not both sides offered, revokes an
+/// agreement, leaves an offer unanswered, sends more offers than permitted, or could wait forever. Returns the outcome after the peer stops
+/// sending.
 #[doc(hidden)]
 pub fn fuzz_negotiation(data: &[u8]) -> NegotiationOutcome {
     let mut input = Input(data);
@@ -157,7 +158,7 @@ impl World<'_> {
                 self.heard |= transaction_id == TRANSACTION && self.tries > 0;
                 self.negotiator.handle_refusal(self.now, transaction_id);
             }
-            // A caller that mixes them up.
+            // A caller that passes an offer and an answer to the wrong method.
             _ => {
                 let before = self.negotiator;
                 let offer = self.mad(Kind::Offer);
@@ -183,7 +184,7 @@ impl World<'_> {
         Negotiation { settings: mad.settings.with(self.input.sdr(mad.extensions)), ..mad }
     }
 
-    /// What the peer says with this, if it counts.
+    /// Records what the peer offers or accepts by this MAD, if the MAD counts.
     fn note(&mut self, mad: &Negotiation<'_>) {
         let scheme = mad.extensions.contains(Extensions::SDR).then(|| scheme_of(&mad.settings));
         let between_us = (mad.sender_qpn, mad.receiver_qpn) == (PEER, QPN);
@@ -191,7 +192,7 @@ impl World<'_> {
         match mad.kind {
             Kind::Offer if between_us => {
                 self.unanswered = Some((mad.transaction_id, scheme));
-                // It decides nothing.
+                // An offer decides nothing.
                 self.peer_offered = self.peer_offered.union(mad.extensions);
                 return;
             }
@@ -236,7 +237,7 @@ impl World<'_> {
         }
     }
 
-    /// Time passes: to the timeout, a bit, or a lot.
+    /// Advances the time: to the timeout, a little, or a lot.
     fn time(&mut self) {
         let due = self.negotiator.poll_timeout();
         self.now = match self.input.byte() {
@@ -302,7 +303,7 @@ impl World<'_> {
         }
     }
 
-    /// The peer falls silent: there is an outcome in time, and then nothing more to do.
+    /// The peer stops sending: there is an outcome in time, and then nothing more to do.
     fn end(mut self) -> NegotiationOutcome {
         for _ in 0..=MAX_TRIES {
             while self.negotiator.has_something() {

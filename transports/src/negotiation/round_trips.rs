@@ -1,22 +1,22 @@
-//! How far away peers are, as connection managers measured it: so that a far peer is given the time that its answer needs.
+//! Round-trip times to peers, as measured by connection managers, so that a far peer gets enough time to answer.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// The newest round trip to each of a fixed number of peers.
+/// The latest round-trip time to each of a fixed number of peers.
 #[derive(Debug, Clone, Default)]
 pub struct RoundTrips {
-    /// The oldest one first.
+    /// The peers, oldest first.
     peers: Vec<(IpAddr, Duration)>,
 }
 
 impl RoundTrips {
-    /// How many are remembered; one more replaces the oldest.
+    /// Number of peers that are remembered; one more replaces the oldest.
     pub const CAPACITY: usize = 64;
-    /// A longer one was no round trip: the peer's program took its time.
+    /// A longer time is not a round trip: the peer's program was slow.
     pub const LONGEST: Duration = Duration::from_secs(2);
 
-    /// The round trip to a peer was measured.
+    /// Records a round-trip time to a peer.
     pub fn note(&mut self, peer: IpAddr, rtt: Duration) {
         self.peers.retain(|(known, _)| *known != peer);
         if self.peers.len() == RoundTrips::CAPACITY {
@@ -25,7 +25,7 @@ impl RoundTrips {
         self.peers.push((peer, rtt.min(RoundTrips::LONGEST)));
     }
 
-    /// The round trip to a peer; zero where nobody measured it.
+    /// The round-trip time to a peer; zero if it was not measured.
     pub fn of(&self, peer: IpAddr) -> Duration {
         self.peers.iter().find(|(known, _)| *known == peer).map_or(Duration::ZERO, |&(_, rtt)| rtt)
     }

@@ -1,28 +1,28 @@
-//! Peers that never answered an offer: so that only the first connection to such a peer waits for it.
+//! Peers that never answered an offer, so that only the first connection to such a peer waits for an answer.
 
 use std::net::IpAddr;
 
-/// Addresses that did not answer, a fixed number of them.
+/// The addresses of a fixed number of silent peers.
 ///
-/// `note_silent` belongs to the outcome [`FallbackReason::Silent`](super::FallbackReason::Silent), `note_heard` to whatever comes from there: offer,
-/// answer or refusal.
+/// Call `note_silent` after the outcome [`FallbackReason::Silent`](super::FallbackReason::Silent), and `note_heard` for any MAD from the
+/// address: offer, answer or refusal.
 #[derive(Debug, Clone)]
 pub struct SilentPeers {
-    /// The oldest one first; `len` of them.
+    /// The addresses, oldest first; `len` of them are valid.
     peers: [IpAddr; SilentPeers::CAPACITY],
     len: usize,
 }
 
 impl SilentPeers {
-    /// How many are remembered; one more replaces the oldest.
+    /// Number of peers that are remembered; one more replaces the oldest.
     pub const CAPACITY: usize = 64;
 
-    /// No peer yet.
+    /// Creates an empty list.
     pub const fn new() -> SilentPeers {
         SilentPeers { peers: [IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED); SilentPeers::CAPACITY], len: 0 }
     }
 
-    /// An offer to this address was not answered: it is the newest one now.
+    /// An offer to this address was not answered: the address becomes the newest entry.
     pub fn note_silent(&mut self, addr: IpAddr) {
         self.note_heard(addr);
         if self.len == SilentPeers::CAPACITY {
@@ -32,14 +32,14 @@ impl SilentPeers {
         self.len += 1;
     }
 
-    /// This address said something.
+    /// A MAD arrived from this address.
     pub fn note_heard(&mut self, addr: IpAddr) {
         if let Some(at) = self.position(addr) {
             self.remove(at);
         }
     }
 
-    /// Whether an offer to this address was not answered, and nothing came from there since.
+    /// Whether an offer to this address was not answered, and no MAD has arrived from it since.
     pub fn is_silent(&self, addr: IpAddr) -> bool {
         self.position(addr).is_some()
     }

@@ -1,4 +1,4 @@
-//! Attributes of queue pairs: those that a program sets, and what a transport gets of them with each change of state.
+//! Attributes of queue pairs: those that a program sets, and those that a transport gets with each state change.
 
 use softnic_wire::aeth::RnrTimer;
 use softnic_wire::{Path, PathMtu, Psn, Qpn, Template};
@@ -6,28 +6,28 @@ use softnic_wire::{Path, PathMtu, Psn, Qpn, Template};
 use super::QpState;
 use crate::memory::Access;
 
-/// Attributes of a state change; each transition demands some and allows some (IBA 11.2.5.2, table 91).
+/// The attributes of a state change. Each transition requires some and permits some (IBA 11.2.5.2, table 91).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct QpAttr {
-    /// The state to go to.
+    /// The new state.
     pub state: Option<QpState>,
     /// Index of the partition key.
     pub pkey_index: Option<u16>,
     /// Port, from 1.
     pub port: Option<u8>,
-    /// Access rights of the peer.
+    /// Access rights granted to the peer.
     pub access: Option<Access>,
     /// The path to the peer.
     pub path: Option<Path>,
-    /// Bytes of payload a packet carries at most.
+    /// Maximum payload of a packet.
     pub mtu: Option<PathMtu>,
-    /// The peer's queue pair.
+    /// The peer's queue pair number.
     pub dest_qp: Option<Qpn>,
-    /// The first PSN that the peer will send.
+    /// The first PSN that the peer sends.
     pub rq_psn: Option<Psn>,
-    /// READs and atomics of the peer that may be outstanding.
+    /// Maximum number of outstanding READs and atomics from the peer.
     pub max_dest_rd_atomic: Option<u8>,
-    /// How long a peer shall wait that found no receive: a 5-bit code.
+    /// The time that a peer waits after it found no receive here: a 5-bit code.
     pub min_rnr_timer: Option<u8>,
     /// The first PSN to send.
     pub sq_psn: Option<Psn>,
@@ -35,18 +35,18 @@ pub struct QpAttr {
     pub timeout: Option<u8>,
     /// Retries after timeouts and sequence NAKs, 3 bits.
     pub retry_cnt: Option<u8>,
-    /// Retries after RNR NAKs, 3 bits; 7 is for ever.
+    /// Retries after RNR NAKs, 3 bits; 7 is unlimited.
     pub rnr_retry: Option<u8>,
-    /// READs and atomics of ours that may be outstanding.
+    /// Maximum number of outstanding READs and atomics to the peer.
     pub max_rd_atomic: Option<u8>,
-    /// The key that datagrams to here must carry.
+    /// The key that datagrams to this queue pair must carry.
     pub qkey: Option<u32>,
-    /// To SQD: an event is wanted when the send queue is drained.
+    /// To SQD: an event is requested when the send queue is drained.
     pub sqd_notify: Option<bool>,
 }
 
 impl QpAttr {
-    /// All that is given in `a`, and the rest as it was.
+    /// Takes over all attributes set in `a`, and keeps the others.
     pub fn merge(&mut self, a: &QpAttr) {
         macro_rules! take {
             ($($field:ident)*) => { $(self.$field = a.$field.or(self.$field);)* };
@@ -73,7 +73,7 @@ impl QpAttr {
         })
     }
 
-    /// The attributes that a queue pair needs to send; the rules see to it that a reliable connection has all of it.
+    /// The attributes that a queue pair needs to send. The rules ensure that a reliable connection has all of them.
     pub(crate) fn send_attr(&self) -> Result<SendAttr, ModifyError> {
         Ok(SendAttr {
             sq_psn: self.sq_psn.ok_or(ModifyError::Missing("sq_psn"))?,
@@ -84,7 +84,7 @@ impl QpAttr {
         })
     }
 
-    /// The given attributes that may change at any time.
+    /// Those of the given attributes that may change at any time.
     pub(crate) fn update(&self, template: Option<Template>) -> Update {
         Update {
             access: self.access,
@@ -105,40 +105,40 @@ pub enum ModifyError {
     /// There is no such queue pair.
     #[error("no such queue pair")]
     NoSuchQp,
-    /// There is no transition from the one state to the other.
+    /// There is no transition between these states.
     #[error("a queue pair cannot go from {from:?} to {to:?}")]
     Transition {
-        /// The state it is in.
+        /// The current state.
         from: QpState,
-        /// The state asked for.
+        /// The requested state.
         to: QpState,
     },
-    /// The transition needs an attribute.
+    /// The transition requires an attribute.
     #[error("the transition needs {0}")]
     Missing(&'static str),
-    /// The transition does not allow an attribute.
+    /// The transition does not permit an attribute.
     #[error("the transition does not take {0}")]
     NotAllowed(&'static str),
-    /// An attribute's value cannot be.
+    /// The value of an attribute is not valid.
     #[error("{0} is out of range")]
     Range(&'static str),
-    /// The path MTU is more than the port carries.
+    /// The path MTU exceeds that of the port.
     #[error("a path MTU of {asked} is more than the port's {port}")]
     PathMtu {
-        /// The path MTU that was asked for.
+        /// The requested path MTU.
         asked: u32,
         /// The MTU of the port.
         port: u32,
     },
-    /// The link does not carry the path MTU's packets with the trailer of authentication.
+    /// The link cannot carry packets of the path MTU with the trailer of authentication.
     #[error("authenticated packets of this path MTU need a link MTU of {needed}, and the link has {link}")]
     LinkMtu {
-        /// The MTU that the link must have.
+        /// The MTU that the link needs.
         needed: u32,
-        /// The MTU that it has.
+        /// The MTU of the link.
         link: u32,
     },
-    /// The path does not begin at an address of this port.
+    /// The path's source is not an address of this port.
     #[error("the path's source is not an address of this port")]
     NotOurAddress,
     /// The send queue is not drained yet.
@@ -151,43 +151,43 @@ pub enum ModifyError {
 pub struct ReceiveAttr {
     /// The path to the peer.
     pub path: Path,
-    /// The peer's queue pair.
+    /// The peer's queue pair number.
     pub dest_qp: Qpn,
-    /// Bytes of payload a packet carries at most.
+    /// Maximum payload of a packet.
     pub mtu: PathMtu,
-    /// The first PSN that the peer will send.
+    /// The first PSN that the peer sends.
     pub rq_psn: Psn,
-    /// Access rights of the peer.
+    /// Access rights granted to the peer.
     pub access: Access,
-    /// How long a peer shall wait that found no receive.
+    /// The time that a peer waits after it found no receive here.
     pub min_rnr_timer: RnrTimer,
-    /// READs and atomics of the peer that may be outstanding.
+    /// Maximum number of outstanding READs and atomics from the peer.
     pub max_dest_rd_atomic: u8,
-    /// Partition.
+    /// The partition key.
     pub pkey: u16,
 }
 
-/// The attributes that a queue pair needs to send (IBA 11.2.5.2, RTR to RTS). Those without acknowledgements need the PSN alone.
+/// The attributes that a queue pair needs to send (IBA 11.2.5.2, RTR to RTS). Services without acknowledgements need only the PSN.
 #[derive(Debug, Clone, Copy)]
 pub struct SendAttr {
     /// The first PSN to send.
     pub sq_psn: Psn,
     /// Local ACK timeout code: 4.096 µs · 2^n, 0 for none.
     pub timeout: u8,
-    /// Retries after timeouts and sequence NAKs; 7 is seven.
+    /// Retries after timeouts and sequence NAKs; 7 means seven.
     pub retry_cnt: u8,
-    /// Retries after RNR NAKs; 7 is for ever.
+    /// Retries after RNR NAKs; 7 is unlimited.
     pub rnr_retry: u8,
-    /// READs and atomics that may be outstanding.
+    /// Maximum number of outstanding READs and atomics.
     pub max_rd_atomic: u8,
 }
 
-/// The attributes that may change while connected; `None` leaves one as it is.
+/// The attributes that may change while connected; `None` leaves an attribute unchanged.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Update {
-    /// Access rights of the peer.
+    /// Access rights granted to the peer.
     pub access: Option<Access>,
-    /// How long a peer shall wait that found no receive.
+    /// The time that a peer waits after it found no receive here.
     pub min_rnr_timer: Option<RnrTimer>,
     /// Another path to the same peer.
     pub template: Option<Template>,
@@ -197,8 +197,8 @@ pub struct Update {
     pub retry_cnt: Option<u8>,
     /// Retries after RNR NAKs.
     pub rnr_retry: Option<u8>,
-    /// READs and atomics that may be outstanding.
+    /// Maximum number of outstanding READs and atomics.
     pub max_rd_atomic: Option<u8>,
-    /// The key that datagrams to here must carry.
+    /// The key that datagrams to this queue pair must carry.
     pub qkey: Option<u32>,
 }

@@ -1,8 +1,8 @@
-//! The rules of state changes: which attributes each needs, and which it allows (IBA 11.2.5.2).
+//! The rules of state changes: the attributes that each requires and permits (IBA 11.2.5.2).
 
 use super::{ModifyError, QpAttr, QpKind, QpState};
 
-/// The attributes by name, to say which are missing or too many.
+/// The attributes by name, to report which are missing or not permitted.
 fn given(a: &QpAttr) -> [(&'static str, bool); 16] {
     [
         ("pkey_index", a.pkey_index.is_some()),
@@ -24,10 +24,10 @@ fn given(a: &QpAttr) -> [(&'static str, bool); 16] {
     ]
 }
 
-/// Which attributes a transition needs and which it allows besides.
+/// The attributes that a transition requires, and those that it permits in addition.
 type Rules = (&'static [&'static str], &'static [&'static str]);
 
-/// The rules of the IBTA (11.2.5.2, tables 91 to 94). `None`: there is no such transition.
+/// The rules of the IBTA (11.2.5.2, tables 91 to 94); `None` if there is no such transition.
 fn rules(kind: QpKind, from: QpState, to: QpState) -> Option<Rules> {
     use QpKind::*;
     use QpState::*;
@@ -35,7 +35,7 @@ fn rules(kind: QpKind, from: QpState, to: QpState) -> Option<Rules> {
         (_, _, Reset | Error) => (&[], &[]),
         (Rc | Uc, Reset, Init) => (&["pkey_index", "port", "access"], &[]),
         (Ud, Reset, Init) => (&["pkey_index", "port", "qkey"], &[]),
-        // The Q_Key of QP1 is what it is.
+        // The Q_Key of QP1 is fixed.
         (Gsi, Reset, Init) => (&["pkey_index", "port"], &[]),
         (Rc | Uc, Init, Init) => (&[], &["pkey_index", "port", "access"]),
         (Ud, Init, Init) => (&[], &["pkey_index", "port", "qkey"]),
@@ -69,10 +69,10 @@ fn rules(kind: QpKind, from: QpState, to: QpState) -> Option<Rules> {
     })
 }
 
-/// Whether a queue pair of a kind may change from one state to another with these attributes.
+/// Whether a queue pair of this kind may change from one state to another with these attributes.
 ///
 /// # Errors
-/// What is missing, or not allowed.
+/// The attribute that is missing or not permitted.
 pub fn check_rules(kind: QpKind, from: QpState, to: QpState, a: &QpAttr) -> Result<(), ModifyError> {
     let (needed, optional) = rules(kind, from, to).ok_or(ModifyError::Transition { from, to })?;
     for (name, there) in given(a) {

@@ -1,8 +1,8 @@
-//! RC where the receiver decides when requests leave ([`Credit`](crate::congestion::Credit)): what the peer agreed to, and what waits for
+//! RC with receiver-granted credit ([`Credit`](crate::congestion::Credit)): the outcome of the negotiation, and the packets that wait for
 //! credit.
 //!
-//! Every request packet spends credit, also one that is sent again: what is asked for is what left and what is still to leave. Answers
-//! of any kind leave without.
+//! Every request packet uses credit, including retransmissions. So the demand is what has been sent plus what is still to be sent. Answers
+//! of any kind need no credit.
 
 use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{Instant, Qpn, TxFrame};
@@ -16,21 +16,21 @@ use crate::negotiation::{FallbackReason, NegotiationOutcome};
 use crate::timers::Timer;
 
 impl Rc {
-    /// The queue pair is connected, by this port.
+    /// The queue pair is connected, at this port.
     pub(super) fn connect_credit(&mut self, peer: Qpn, port: usize) {
         if let (Some(credit), Some(link)) = (self.requester.congestion.credit_mut(), &self.link) {
             credit.connect(self.qpn, peer, port, longest_frame(link));
         }
     }
 
-    /// Limits what is outstanding, where that is wanted and no credit does.
+    /// Limits the number of outstanding packets, if that is configured and there is no credit.
     pub(super) fn limit_flight(&mut self) {
         let limited = self.link.as_ref().filter(|_| self.limits_flight && self.requester.congestion.credit().is_none());
         self.requester.flight = limited.map_or(FlightLimit::NONE, |link| FlightLimit::for_mtu(link.mtu));
     }
 
-    /// Follows what the peer says of credit. An agreement that comes late, after requests were sent without credit, is one to grant the
-    /// peer what it asks for, and no more.
+    /// Handles the outcome of the negotiation of credit. If the peer agrees only after requests were sent without credit, the local end
+    /// grants credit to the peer, and needs none itself.
     pub(crate) fn agree_on_credit(&mut self, outcome: Option<&NegotiationOutcome>) {
         let untouched = self.requester.is_untouched();
         let Some(credit) = self.requester.congestion.credit_mut() else { return };
@@ -45,7 +45,7 @@ impl Rc {
             Some(NegotiationOutcome::Agreed(agreed)) if agreed.extensions.contains(Extensions::EQDS) => {
                 credit.set_open();
             }
-            // It may have heard our offer although we did not hear its answer.
+            // The peer may have received the offer, although its answer did not arrive.
             None | Some(NegotiationOutcome::Standard(FallbackReason::Silent | FallbackReason::KnownSilent)) => {
                 credit.set_open();
             }
@@ -53,15 +53,15 @@ impl Rc {
         }
     }
 
-    /// Nothing is asked for or granted any more.
+    /// Stops requesting and granting credit.
     pub(super) fn stop_credit(&mut self) {
         if let Some(credit) = self.requester.congestion.credit_mut() {
             credit.reset();
         }
     }
 
-    /// Grants what it is the turn for. That is at its time, also where the port is busy and the packet leaves later: turns that are put off
-    /// would come several at once.
+    /// Grants the credit that is due. Grants are made on time even if the port is busy and the packet leaves later, because delayed grants
+    /// would be sent in a burst.
     pub(crate) fn expire_credit(&mut self, now: Instant, host: &mut impl Host) {
         let Requester { congestion, timers, .. } = &mut self.requester;
         if let Some(credit) = congestion.credit_mut() {
@@ -70,7 +70,7 @@ impl Rc {
         }
     }
 
-    /// Writes the packet of credit that is due, if one is. So many packets have to be sent again, beside those that Go-Back-N knows of.
+    /// Writes the credit packet that is due, if there is one. `lost` packets have to be sent again, besides those that Go-Back-N knows of.
     #[inline(never)]
     pub(crate) fn transmit_credit(
         &mut self,
@@ -91,7 +91,7 @@ impl Rc {
 }
 
 impl Requester {
-    /// Bytes on the wire that are still to be sent, first and again, about.
+    /// An estimate of the bytes on the wire that are still to be sent, including retransmissions.
     fn bytes_waiting(&mut self, link: &Link, lost: u32) -> u32 {
         let next = self.next_resend().unwrap_or(self.window.next);
         let (bytes, packets) = self.queue.left_from(self.number(next), link.mtu);
@@ -99,21 +99,23 @@ impl Requester {
         on_wire(link, bytes + lost_bytes, packets + u64::from(lost))
     }
 
-    /// Whether what goes next waits for credit. Where nothing is heard of the peer, one packet goes without, so that somebody notices:
-    /// the ACK timeout, which only runs when something is under way.
+    /// Whether the next packet waits for credit. If nothing is received from the peer, one packet is sent without credit, so that a dead
+    /// peer is detected: the ACK timer runs only while packets are outstanding.
     #[inline]
     pub(crate) fn awaits_credit(&self, now: Instant, nothing_under_way: bool) -> bool {
         let Some(credit) = self.congestion.credit() else { return false };
         !(credit.may_send_any() || nothing_under_way && credit.is_deserted(now))
     }
 
-    /// Whether all that is unanswered has to be sent again, by credit: the clock runs when it leaves, and never while it waits.
+    /// Whether all unacknowledged packets have to be sent again, with credit. The ACK timer starts when they leave, and does not run while
+    /// they wait.
     #[inline]
     pub(super) fn awaits_credit_again(&self) -> bool {
         self.congestion.credit().is_some() && self.next_resend() == Some(self.window.una)
     }
 
-    /// Whether credit lets another packet follow the one of the work request at `position` that leaves now, the last one or another.
+    /// Whether there is credit for a packet after the current one. The current packet belongs to the work request at `position`; `ends`
+    /// says whether it is the last one of the message.
     pub(crate) fn credit_goes_on(&self, position: u32, ends: bool, link: &Link) -> bool {
         let Some(credit) = self.congestion.credit() else { return true };
         let (slot, mtu) = (self.queue.at(position), link.mtu.bytes());

@@ -1,8 +1,9 @@
-//! How many packets a requester has outstanding, where nobody else limits it.
+//! Limits the number of packets that a requester has outstanding, if nothing else limits them.
 //!
-//! A receiver in software has room for some thousand frames, and none for those that come while they are full. A sender with a hundred long
-//! messages to send would fill them, lose packets and go back. So packets outstanding are limited to what fills any local network, and to
-//! more only where the round trip shows that they are under way and do not stand in a queue. The peer needs to know nothing of it.
+//! A software receiver has room for some thousand frames; while its buffer is full, further frames are lost. A sender with a hundred long
+//! messages would fill the buffer, lose packets and go back. So the number of outstanding packets is limited to what fills any local
+//! network. The limit grows only if the round-trip time shows that the packets are in flight rather than in a queue. The peer is not
+//! involved.
 
 use std::time::Duration;
 
@@ -10,32 +11,33 @@ use softnic_wire::{Instant, PathMtu};
 
 use super::requester::MAX_WINDOW;
 
-/// Bytes that are outstanding at first, in whole packets: what 40 Gbit/s carry in 200 µs.
+/// The initial limit in bytes, rounded to whole packets: what 40 Gbit/s carry in 200 µs.
 const BYTES: u32 = 1 << 20;
-/// Packets that this is at least and at most, whatever the path MTU is.
+/// The minimum and maximum of the initial limit in packets, whatever the path MTU is.
 const PACKETS: std::ops::RangeInclusive<u32> = 256..=512;
-/// Fewer packets are never the limit: with them acknowledgements come often enough.
+/// The limit never falls below this number of packets: acknowledgements are then still frequent enough.
 const FEWEST: u32 = 32;
-/// Round trips that are measured before the limit grows beyond what it is at first: the shortest of them is one without a queue.
+/// Number of round trips that are measured before the limit may exceed its initial value: the shortest of them is one without queueing.
 const SAMPLES: u32 = 4;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FlightLimit {
     packets: u32,
-    /// The limit at first; `None`: there is none.
+    /// The initial limit; `None` if there is no limit.
     usual: Option<u32>,
-    /// A packet would have gone, but for the limit.
+    /// The limit has delayed a packet.
     reached: bool,
-    /// A packet whose answer tells the round-trip time: its number, and when it left. None that is sent again is timed.
+    /// The packet whose answer gives the round-trip time: its number, and when it was sent. Retransmitted packets are not timed.
     timed: Option<(u64, Instant)>,
     shortest: Option<Duration>,
     samples: u32,
-    /// What was outstanding when the limit was cut last: one loss is noticed several times.
+    /// The first packet number not yet sent at the last reduction of the limit. One loss may be noticed several times, and reduces the
+    /// limit once.
     cut_before: u64,
 }
 
 impl FlightLimit {
-    /// No limit but that of PSNs.
+    /// No limit other than that of PSNs.
     pub(crate) const NONE: FlightLimit = FlightLimit {
         packets: MAX_WINDOW,
         usual: None,
@@ -46,7 +48,7 @@ impl FlightLimit {
         cut_before: 0,
     };
 
-    /// Packets that may be outstanding at first, by the path MTU.
+    /// The initial limit in packets, for a path MTU.
     pub(crate) fn usual(mtu: PathMtu) -> u32 {
         (BYTES / mtu.bytes()).clamp(*PACKETS.start(), *PACKETS.end())
     }
@@ -57,31 +59,31 @@ impl FlightLimit {
         FlightLimit { packets: usual, usual: Some(usual), ..FlightLimit::NONE }
     }
 
-    /// Packets that may be outstanding.
+    /// Maximum number of outstanding packets.
     #[inline]
     pub(super) fn packets(&self) -> u32 {
         self.packets
     }
 
-    /// The same, where there is a limit.
+    /// Maximum number of outstanding packets, if there is a limit.
     pub(super) fn limit(&self) -> Option<u32> {
         self.usual.map(|_| self.packets)
     }
 
-    /// Responses that one request of a READ asks for at most. A longer READ is asked for in such pieces, which count as packets
-    /// outstanding do, so that one READ does not bring more than the receiver has room for.
+    /// Maximum number of responses that one READ request asks for. A longer READ is requested in pieces of this size, which count as
+    /// outstanding packets, so that one READ does not exceed the receiver's room.
     #[inline]
     pub(super) fn read_packets(&self) -> u32 {
         self.usual.map_or(u32::MAX, |usual| usual / 2)
     }
 
-    /// A packet had to wait because of the limit.
+    /// The limit has delayed a packet.
     #[inline]
     pub(super) fn on_reached(&mut self) {
         self.reached = true;
     }
 
-    /// Packet `n` left for the first time, and asks for an answer.
+    /// Packet `n` was sent for the first time, and requests an acknowledgement.
     #[inline]
     pub(super) fn on_asked(&mut self, now: Instant, n: u64) {
         if self.timed.is_none() && self.usual.is_some() {
@@ -89,13 +91,13 @@ impl FlightLimit {
         }
     }
 
-    /// A packet left again: which of two transmissions is answered could not be told.
+    /// A packet was retransmitted: an answer could belong to either transmission, so the measurement is dropped.
     #[inline]
     pub(super) fn on_resent(&mut self) {
         self.timed = None;
     }
 
-    /// All before packet `una` is acknowledged.
+    /// All packets before `una` are acknowledged.
     #[inline]
     pub(super) fn on_acknowledged(&mut self, now: Instant, una: u64) {
         if let Some((n, left)) = self.timed
@@ -106,7 +108,7 @@ impl FlightLimit {
         }
     }
 
-    /// A round trip took so long.
+    /// Processes a round-trip time sample.
     fn on_sample(&mut self, rtt: Duration) {
         let Some(usual) = self.usual else { return };
         let shortest = self.shortest.map_or(rtt, |shortest| shortest.min(rtt));
@@ -114,18 +116,18 @@ impl FlightLimit {
         self.samples = self.samples.saturating_add(1);
         let reached = std::mem::take(&mut self.reached);
         if self.packets < usual {
-            // After a loss: slowly, for what made it may still be there.
+            // After a loss the limit grows slowly, because the cause may persist.
             let step = if reached { self.packets / 8 + 1 } else { 0 };
             self.packets = (self.packets + step).min(usual);
         } else if rtt > 4 * shortest {
-            // They stand in a queue.
+            // The packets wait in a queue.
             self.packets = (self.packets - self.packets / 8).max(usual);
         } else if reached && rtt < 2 * shortest && self.samples >= SAMPLES {
             self.packets = self.packets.saturating_mul(2).min(MAX_WINDOW);
         }
     }
 
-    /// Packets were lost of those from `una` on, before `next`.
+    /// Packets between `una` and `next` were lost.
     pub(super) fn on_loss(&mut self, una: u64, next: u64) {
         self.timed = None;
         if self.usual.is_some() && una >= self.cut_before {
@@ -141,7 +143,7 @@ mod tests {
 
     const US: Duration = Duration::from_micros(1);
 
-    /// A window of packets that are answered after `rtt`, and of more that wait.
+    /// One round trip of length `rtt`, while further packets wait for the limit.
     fn round(f: &mut FlightLimit, n: &mut u64, rtt: Duration) -> u32 {
         let sent = Instant::from_nanos(*n);
         f.on_asked(sent, *n);
@@ -157,7 +159,7 @@ mod tests {
             let (mut f, mut n) = (FlightLimit::for_mtu(mtu), 0);
             f.on_asked(Instant::ZERO, 0);
             f.on_acknowledged(Instant::ZERO + 10 * US, 1);
-            // At 40 Gbit/s a window takes 200 µs: it waits for the receiver.
+            // At 40 Gbit/s a window takes 200 µs: the receiver is the bottleneck.
             for _ in 0..100 {
                 assert_eq!(round(&mut f, &mut n, 200 * US), packets);
             }

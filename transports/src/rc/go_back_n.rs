@@ -1,27 +1,27 @@
-//! Go-Back-N, the loss recovery of the standard: on a NAK or a timeout everything from the missing packet on is sent again
-//! (IBA 9.7.5.1.3, 9.7.5.2.1); the responder keeps nothing that comes early and says so once (IBA 9.7.5.1.2).
+//! Go-Back-N, the loss recovery of the standard: after a NAK or a timeout, all packets from the missing one on are sent again (IBA
+//! 9.7.5.1.3, 9.7.5.2.1). The responder drops packets that arrive early, and reports the gap once (IBA 9.7.5.1.2).
 
 use softnic_wire::Psn;
 
 use crate::planted::{Bug, planted};
 
-/// The packets that a requester has sent and that are not acknowledged: `una` up to, not including, `next`.
+/// The packets that a requester has sent and that are not acknowledged: from `una` up to, but not including, `next`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Window {
-    /// The oldest packet that is not acknowledged.
+    /// The oldest unacknowledged packet.
     pub(crate) una: Psn,
-    /// The packet that will be sent next for the first time.
+    /// The next packet to be sent for the first time.
     pub(crate) next: Psn,
 }
 
 impl Window {
-    /// How many packets the window spans.
+    /// Number of packets in the window.
     #[inline]
     pub(crate) const fn len(&self) -> u32 {
         self.next.forward_from(self.una)
     }
 
-    /// Whether all is acknowledged.
+    /// Whether all packets are acknowledged.
     #[inline]
     pub(crate) const fn is_empty(&self) -> bool {
         self.len() == 0
@@ -34,28 +34,27 @@ impl Window {
     }
 }
 
-/// The requester's half: which packets of the window are sent again.
+/// The requester's half: determines the packets of the window that are sent again.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct GoBackN {
-    /// The packet to send again next; those up to the window's end follow it.
+    /// The next packet to retransmit; the packets up to the end of the window follow it.
     resend: Option<Psn>,
 }
 
 impl GoBackN {
-    /// The packet that must be sent again now, before any new one; always inside the window.
+    /// The packet that must be retransmitted now, before any new packet; always inside the window.
     #[inline]
     pub(super) fn next_resend(&self, window: Window) -> Option<Psn> {
         self.resend.filter(|&p| window.contains(p))
     }
 
-    /// The packet that [`GoBackN::next_resend`] named was sent; it stands for this many PSNs (a READ request for all of its
-    /// responses).
+    /// The packet returned by [`GoBackN::next_resend`] was sent. It covers `psns` PSNs (a READ request covers all of its responses).
     #[inline]
     pub(super) fn on_resent(&mut self, window: Window, psns: u32) {
         self.resend = self.resend.map(|p| p.add(psns)).filter(|&p| window.contains(p));
     }
 
-    /// The window's beginning moved forward: what is acknowledged need not be sent again.
+    /// The start of the window has advanced: acknowledged packets need not be sent again.
     #[inline]
     pub(super) fn on_acknowledged(&mut self, window: Window) {
         if let Some(p) = self.resend {
@@ -64,27 +63,27 @@ impl GoBackN {
         }
     }
 
-    /// The responder misses `psn`, which is inside the window.
+    /// The responder reported that `psn`, which is inside the window, is missing.
     pub(super) fn on_sequence_nak(&mut self, psn: Psn) {
         self.resend = Some(psn);
     }
 
-    /// No answer for the window's beginning came in time.
+    /// The packet at the start of the window was not answered in time.
     pub(super) fn on_timeout(&mut self, window: Window) {
         self.resend = Some(window.una.add(u32::from(planted(Bug::ResendsTooLate))));
     }
 }
 
-/// How the PSN of a request stands to the expected one.
+/// The position of a request's PSN relative to the expected PSN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PsnOrder {
-    /// The request is the expected one: carry it out.
+    /// The request is the expected one: execute it.
     InOrder,
-    /// The request was carried out before: acknowledge it again.
+    /// The request was executed before: acknowledge it again.
     Duplicate,
     /// A packet before the request is missing: drop it, and send a sequence NAK if `nak`.
     Early {
-        /// The requester does not know of this gap yet.
+        /// The requester was not notified of this gap yet.
         nak: bool,
     },
 }
@@ -92,12 +91,12 @@ pub(super) enum PsnOrder {
 /// The responder's half: one sequence NAK for each gap.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SequenceNak {
-    /// A NAK for the gap before the expected packet was sent: be silent until that packet comes.
+    /// A NAK for the gap before the expected packet was sent: send no other until that packet arrives.
     silent: bool,
 }
 
 impl SequenceNak {
-    /// A request with `psn` came while `expected` is due.
+    /// Classifies a request with `psn`, while `expected` is the expected PSN.
     #[inline]
     pub(super) fn on_arrival(&mut self, psn: Psn, expected: Psn) -> PsnOrder {
         if psn == expected {
@@ -112,7 +111,7 @@ impl SequenceNak {
         PsnOrder::Early { nak }
     }
 
-    /// The expected request was refused for lack of a receive; what follows it is not a gap (IBA 9.7.5.2.8).
+    /// The expected request was refused because no receive was posted; the packets after it do not count as a gap (IBA 9.7.5.2.8).
     pub(super) fn on_receiver_not_ready(&mut self) {
         self.silent = true;
     }

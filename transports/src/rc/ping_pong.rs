@@ -1,9 +1,9 @@
-//! When to hold an acknowledgement back: a program that answers every message at once is waited for, for a moment, so that its reply is
-//! there before the acknowledgement of what it replies to.
+//! Determines when to delay an acknowledgement. If a program replies to every message at once, the acknowledgement waits a moment for the
+//! reply, so that the reply arrives before the acknowledgement of the message that it answers.
 //!
-//! It is what TCP does with interactive traffic (RFC 1122, 4.2.3.2), for another reason. A program that waits for the reply in its memory
-//! looks at its completion queue only to hear that its own message arrived. Where such looks are what moves frames, a reply that comes
-//! before the acknowledgement finds the program looking; one that comes behind it waits until somebody else does.
+//! TCP does the same with interactive traffic (RFC 1122, 4.2.3.2), for another reason. A program that waits for the reply in its memory
+//! polls its completion queue only for the completion of its own message. If the polls move the frames, a reply that arrives before the
+//! acknowledgement finds the program polling. A reply that arrives after the acknowledgement waits until another thread polls.
 
 use std::time::Duration;
 
@@ -11,29 +11,30 @@ use softnic_wire::Instant;
 
 use crate::timers::{Timer, TimerTable};
 
-/// How long a program may take to answer, at most.
+/// The longest delay of an acknowledgement for a reply.
 const PATIENCE: Duration = Duration::from_micros(20);
-/// The part of an ACK timeout that may be spent so; the peer is likely to have the same.
+/// The fraction of the ACK timeout that the delay may use: one in this number. The peer's timeout is probably the same.
 const PART_OF_TIMEOUT: u32 = 4;
-/// How much of a habit it must be before an acknowledgement is held, and how much it can become.
+/// The habit counter from which an acknowledgement is delayed, and the maximum of the counter.
 const HABIT: u8 = 3;
 const FIRM: u8 = 8;
 
-/// How soon the program replied to the last messages. An acknowledgement is held while [`Timer::AckDelay`] is set.
+/// Tracks how fast the program replied to the last messages. An acknowledgement is delayed while [`Timer::AckDelay`] is set.
 #[derive(Debug, Default)]
 pub(super) struct PingPong {
-    /// When a message came, if nothing was posted since; later if nobody looked for long.
+    /// The arrival time of the last message, if nothing was posted since. Set to a later time if the queue pair was not polled for long.
     arrived: Option<Instant>,
-    /// Nanoseconds that the program has.
+    /// The delay in nanoseconds.
     patience: u32,
-    /// One more for each message that was answered in time, two less for one that was not, none after two at a time.
+    /// The habit counter: plus one for each message answered in time, minus two for each other one, 0 after two messages without a reply
+    /// between them.
     habit: u8,
-    /// The acknowledgement is held once more, because nobody looked for long.
+    /// The acknowledgement is delayed a second time, because the queue pair was not polled for long.
     again: bool,
 }
 
 impl PingPong {
-    /// Where requests are given up as lost after `timeout`.
+    /// Sets the delay from the ACK timeout.
     pub(super) fn set_timeout(&mut self, timeout: Option<Duration>, timers: &mut TimerTable) {
         self.patience = timeout.map_or(PATIENCE, |t| PATIENCE.min(t / PART_OF_TIMEOUT)).as_nanos() as u32;
         if timers.is_set(Timer::AckDelay) {
@@ -41,7 +42,7 @@ impl PingPong {
         }
     }
 
-    /// A message has come whole; `may_wait` says that all that is owed is to acknowledge it, and that this may wait.
+    /// A message is complete. `may_wait` says that only its acknowledgement is owed, and that this acknowledgement may be delayed.
     #[inline]
     pub(super) fn on_message(&mut self, now: Instant, may_wait: bool, timers: &mut TimerTable) {
         if self.arrived.replace(now).is_some() {
@@ -53,12 +54,12 @@ impl PingPong {
         }
     }
 
-    /// A message has come that is answered by data, not by the program.
+    /// A request arrived that is answered by data rather than by the program.
     pub(super) fn on_data_request(&mut self) {
         (self.arrived, self.habit) = (None, 0);
     }
 
-    /// The program has posted something.
+    /// The program has posted a work request.
     #[inline]
     pub(super) fn on_post(&mut self, now: Instant, timers: &mut TimerTable) {
         timers.stop(Timer::AckDelay);
@@ -79,9 +80,10 @@ impl PingPong {
         self.arrived.map(|at| self.after(at))
     }
 
-    /// Whether an acknowledgement that is owed is to wait.
+    /// Whether the acknowledgement that is owed is to be delayed.
     ///
-    /// Who looks much too late was kept from its core, and so, most likely, was the program: it gets its time then.
+    /// If this is called much too late, the calling thread did not get its core, and most likely the program did not either. In this case
+    /// the delay starts again.
     #[inline]
     pub(super) fn holds(&mut self, now: Instant, timers: &mut TimerTable) -> bool {
         let Some(at) = timers.get(Timer::AckDelay) else { return false };

@@ -1,9 +1,9 @@
-//! The probe of a connection whose shim mends losses, where the shim could not.
+//! The probe of a connection whose shim repairs losses: handles losses that the shim could not repair.
 //!
-//! The ACK timeout is the program's, and may be seconds: the standard's recovery is meant for losses that hardly ever happen. Who agreed on an
-//! extension for networks that lose packets does not wait for it: two round trips without an answer, and as long as the shim may keep
-//! packets back to mend one, and what is outstanding is sent again. It counts as no retry, and the program's timeout has its turn: a
-//! peer that is gone is noticed as ever.
+//! The ACK timeout is set by the program, and may be seconds, because the standard's recovery is meant for rare losses. A connection that
+//! agreed on an extension for lossy networks does not wait for it. After two round trips without an answer, plus the time for which the
+//! shim may hold packets back for a repair, the outstanding packets are sent again. This counts as no retry, and the program's timeout
+//! still applies, so a peer that is gone is detected as usual.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::shim::LONGEST_HOLD;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Probe {
     rtt: RoundTrip,
-    /// A packet whose answer tells the round-trip time: its number, and when it left. None that is sent again is timed.
+    /// The packet whose answer gives the round-trip time: its number, and when it was sent. Retransmitted packets are not timed.
     timed: Option<(u64, Instant)>,
-    /// Probes since something was heard; each doubles the wait for the next.
+    /// Number of probes since the last answer; each doubles the wait for the next probe.
     silent: u32,
 }
 
 impl Probe {
-    /// Packet `n` left, and asks for an answer: how long that is waited for. `None`: the ACK timeout, `timeout`, comes first.
+    /// Packet `n` was sent and requests an answer. Returns how long to wait for it; `None` if the ACK timeout, `timeout`, comes first.
     #[inline]
     pub(super) fn on_asked(
         &mut self,
@@ -39,7 +39,7 @@ impl Probe {
         self.wait(timeout)
     }
 
-    /// All before packet `una` is acknowledged: how long the next answer is waited for.
+    /// All packets before `una` are acknowledged. Returns how long to wait for the next answer.
     #[inline]
     pub(super) fn on_acknowledged(&mut self, now: Instant, una: u64, timeout: Option<Duration>) -> Option<Duration> {
         self.silent = 0;
@@ -52,7 +52,7 @@ impl Probe {
         self.wait(timeout)
     }
 
-    /// Nothing was heard for that long.
+    /// The wait has expired without an answer.
     pub(super) fn on_expired(&mut self) {
         self.timed = None;
         self.silent = self.silent.saturating_add(1);

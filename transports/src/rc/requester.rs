@@ -1,4 +1,4 @@
-//! The sending half of a reliable connection: requests out, acknowledgements in (IBA 9.7.5, 9.7.7).
+//! The sending half of a reliable connection: requests are sent, acknowledgements are received (IBA 9.7.5, 9.7.7).
 
 mod answers;
 mod data;
@@ -25,22 +25,22 @@ use crate::send_queue::{SendQueue, Slot, completion};
 use crate::timers::{Timer, TimerTable, ack_timeout};
 use crate::{CqOverflow, Host, Status, Vitals};
 
-/// Packets without an acknowledgement asked for, at most: a long message must show progress before its end.
+/// Maximum number of packets without an acknowledgement request: a long message must show progress before its end.
 const ACK_EVERY: u32 = 64;
-/// Short messages share acknowledgements up to this many packets while more of them follow.
+/// Short messages share one acknowledgement for up to this many packets, while more messages follow.
 const ACK_BATCH: u32 = 16;
-/// PSNs that may be outstanding: half the number space less one, so that old and new can be told apart (IBA 9.7.2). A READ that is
-/// outstanding alone may have one more: 2^31 bytes at a path MTU of 256.
+/// Maximum number of outstanding PSNs: half the number space less one, so that old and new PSNs can be told apart (IBA 9.7.2). A READ that
+/// is the only outstanding request may have one more: 2^31 bytes at a path MTU of 256.
 pub(super) const MAX_WINDOW: u32 = Psn::SPACE / 2 - 1;
-/// The number of no packet.
+/// Not a packet number.
 const NO_PACKET: u64 = u64::MAX;
-/// The retry count that means "for ever" for RNR (IBA 9.7.5.2.8); the other retry count has no such value.
+/// The retry count that means "unlimited" for RNR (IBA 9.7.5.2.8); the other retry count has no such value.
 pub(crate) const RNR_RETRY_FOREVER: u8 = 7;
 
-/// Why the requester, and so the queue pair, must stop.
+/// Why the requester, and with it the queue pair, must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The oldest work request ends with this status; the rest is flushed.
+    /// The oldest work request completes with this status; the others are flushed.
     Work(Status),
     /// A completion was lost.
     CqOverflow,
@@ -52,7 +52,7 @@ impl From<CqOverflow> for Failure {
     }
 }
 
-/// How long and how often a requester waits, and how much it asks for at a time.
+/// Timeouts, retry counts, and the number of READs and atomics.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub(super) timeout: Option<Duration>,
@@ -65,47 +65,48 @@ pub(crate) struct Requester {
     pub(crate) queue: SendQueue,
     pub(crate) window: Window,
     go_back_n: GoBackN,
-    /// The number of the packet at the window's beginning, counted as in the send queue.
+    /// The packet number of the start of the window, counted as in the send queue.
     pub(crate) una: u64,
     cq: CqId,
     sig_all: bool,
-    /// `None`: no timer.
+    /// The ACK timeout; `None` for no timer.
     pub(crate) timeout: Option<Duration>,
     pub(crate) retry_cnt: u8,
     pub(crate) rnr_retry: u8,
-    /// Retries since the last progress.
+    /// Number of retries since the last progress.
     pub(crate) retries: u8,
     pub(crate) rnr_retries: u8,
-    /// So many messages that are still to end ask where they do.
+    /// The next messages, in this number, that are not complete request an acknowledgement in their last packet.
     pub(crate) hastened: u8,
     /// All timers of the queue pair.
     pub(crate) timers: TimerTable,
-    /// Packets sent since one asked for an acknowledgement.
+    /// Number of packets sent since the last acknowledgement request.
     since_ack_req: u32,
-    /// The number behind the last packet that asked for one: up to here an answer is owed.
+    /// The number after the last packet that requested an acknowledgement: up to here an answer is owed.
     answer_due: u64,
-    /// Messages that use up a receive and that the peer has room for, counted as [`Slot::sends`]; `None` before it said so.
+    /// The credit limit: the number of messages that use a receive and that the peer has room for, counted as [`Slot::sends`]; `None`
+    /// before the peer reported it.
     pub(crate) credit_limit: Option<u32>,
-    /// Such messages that are done.
+    /// Number of such messages that are complete.
     sends_done: u32,
-    /// The SEND that begins with this packet began without credit; [`NO_PACKET`] if none did.
+    /// The first packet of the SEND that was started without credit; [`NO_PACKET`] if there is none.
     limited: u64,
-    /// The work request at this position cannot be carried out: it fails, so, when those before it are done.
+    /// The work request at this position cannot be executed. It fails with this status after the earlier ones are complete.
     broken: Option<(u32, Status)>,
-    /// Nothing begins that was not begun (SQD).
+    /// No new message is started (SQD).
     pub(crate) draining: bool,
-    /// READs and atomics that may be outstanding, and that are.
+    /// Maximum number of outstanding READs and atomics, and the current number.
     max_rd_atomic: u32,
     pub(crate) rd_atomic: u32,
-    /// The skipped answer whose request was sent again already, and the answer that implied it, by the numbers of their packets: others say
-    /// no more.
+    /// The skipped answer whose request was already sent again, and the answer that implied the skip, by packet numbers. Further answers
+    /// that imply the same skip are ignored.
     implied_nak: Option<(u64, u64)>,
-    /// The number of the packet that the last sequence NAK named, until that comes again; else [`NO_PACKET`].
+    /// The packet number in the last sequence NAK, until a second NAK with this number arrives; otherwise [`NO_PACKET`].
     sequence_nak: u64,
     pub(crate) congestion: CongestionPoint,
-    /// Packets that may be outstanding.
+    /// The limit on outstanding packets.
     pub(crate) flight: FlightLimit,
-    /// Where a shim mends losses: what is done about those that it could not.
+    /// If a shim repairs losses: the probe for losses that the shim could not repair.
     pub(super) probe: Option<Box<Probe>>,
 }
 
@@ -142,7 +143,7 @@ impl Requester {
         }
     }
 
-    /// Ready to send, from `psn` on.
+    /// Makes the requester ready to send, starting with `psn`.
     pub(super) fn start(&mut self, psn: Psn, a: &Limits) {
         let Limits { timeout, retry_cnt, rnr_retry, max_rd_atomic } = *a;
         self.queue.clear();
@@ -159,14 +160,14 @@ impl Requester {
         self.congestion.start();
     }
 
-    /// Forgets all work, and its timers with it.
+    /// Drops all work and its timers.
     pub(super) fn reset(&mut self) {
         self.congestion.reset();
         self.timers = TimerTable::default();
         self.start(Psn::new(0), &Limits { timeout: None, retry_cnt: 0, rnr_retry: 0, max_rd_atomic: 0 });
     }
 
-    /// Changes the attributes that may change while connected.
+    /// Changes those attributes that may change while connected.
     pub(super) fn update(&mut self, u: &Update) {
         self.timeout = u.timeout.map_or(self.timeout, ack_timeout);
         self.retry_cnt = u.retry_cnt.unwrap_or(self.retry_cnt);
@@ -174,14 +175,14 @@ impl Requester {
         self.max_rd_atomic = u.max_rd_atomic.map_or(self.max_rd_atomic, u32::from);
     }
 
-    /// Whether nothing is unanswered and no message is half sent.
+    /// Whether nothing is outstanding and no message is partly sent.
     pub(super) fn is_drained(&mut self) -> bool {
         let n = self.number(self.window.next);
         let between = |slot: &Slot| slot.first == n;
         self.window.is_empty() && self.queue.locate(n).is_none_or(|p| self.queue.get(p).is_some_and(between))
     }
 
-    /// Whether nothing was ever sent or carried out.
+    /// Whether nothing was ever sent or executed.
     pub(crate) fn is_untouched(&self) -> bool {
         self.una == 0 && self.window.is_empty() && self.queue.is_untouched()
     }
@@ -195,7 +196,7 @@ impl Requester {
         OutstandingSends::new(&self.queue, self.una, self.number(self.window.next))
     }
 
-    /// How it stands, for whoever watches it.
+    /// The state of the requester, for observers.
     pub(super) fn vitals(&self) -> Vitals {
         let (congestion_window, rate) = self.congestion.limits();
         Vitals {
@@ -210,14 +211,14 @@ impl Requester {
         }
     }
 
-    /// The number of the packet with a PSN inside the window, or right behind it.
+    /// The packet number of a PSN inside the window, or directly after it.
     #[inline]
     pub(crate) fn number(&self, psn: Psn) -> u64 {
         self.una + u64::from(psn.forward_from(self.window.una))
     }
 
-    /// Whether nobody was asked for an answer to what is outstanding. Then one packet may go beyond credit and window, and
-    /// it asks: otherwise neither would ever grow again (IBA 9.7.7.2.5 allows it for credits).
+    /// Whether none of the outstanding packets requested an answer. Then one packet may exceed credit and window, and requests an answer;
+    /// otherwise neither limit would ever grow again (IBA 9.7.7.2.5 allows it for credits).
     #[inline]
     fn is_unanswerable(&self) -> bool {
         self.answer_due <= self.una
@@ -253,7 +254,7 @@ impl Requester {
         self.poll_transmit_any(now, tx, link, host)
     }
 
-    /// Writes the next packet, of any kind.
+    /// Writes the next packet, in the general case.
     #[inline(never)]
     fn poll_transmit_any(
         &mut self,
@@ -266,7 +267,7 @@ impl Requester {
         let n = self.number(psn);
         let slot = self.queue.at(position);
         let (awaits_data, ends) = (slot.awaits_data(), slot.ends_with(n));
-        // The request of a READ stands for the PSNs of all responses that it asks for.
+        // A READ request covers the PSNs of all responses that it asks for.
         let psns = if awaits_data { self.read_packets(slot, n) } else { 1 };
         if resent {
             self.go_back_n.on_resent(self.window, psns);
@@ -283,7 +284,7 @@ impl Requester {
             }
             self.break_at(position, Status::LocProtErr)?;
             self.ask_before_broken();
-            // Another packet may be due instead, and nobody would ask again.
+            // Another packet may be due instead, and the caller would not poll again.
             return self.poll_transmit_any(now, tx, link, host);
         }
         let counters = host.counters();
@@ -305,7 +306,7 @@ impl Requester {
         Ok(true)
     }
 
-    /// A packet left; `behind` is the number behind its last PSN.
+    /// A packet was sent; `behind` is the packet number after its last PSN.
     #[inline]
     fn note_sent(&mut self, now: Instant, behind: u64, ack_req: bool) {
         if !ack_req {
@@ -313,14 +314,14 @@ impl Requester {
             return;
         }
         self.since_ack_req = 0;
-        // Only a packet that asks for an answer starts the clock (IBA 9.7.6.1.3): what was sent before it may be unanswered.
+        // Only a packet that requests an answer starts the timer (IBA 9.7.6.1.3): packets before it may remain unanswered.
         self.answer_due = self.answer_due.max(behind);
         if !self.timers.is_set(Timer::Ack) {
             self.arm(now);
         }
     }
 
-    /// Packet `n` left, and asks for an answer.
+    /// Packet `n` was sent and requests an answer.
     #[inline]
     fn note_asked(&mut self, now: Instant, n: u64, resent: bool) {
         if !resent {
@@ -332,14 +333,15 @@ impl Requester {
         }
     }
 
-    /// The work request at `position` cannot be carried out. It fails once it is the oldest: what was posted before it may still
-    /// succeed, and completions keep their order.
+    /// The work request at `position` cannot be executed. It fails once it is the oldest: earlier work requests may still succeed, and
+    /// completions keep their order.
     pub(crate) fn break_at(&mut self, position: u32, status: Status) -> Result<(), Failure> {
         self.broken = Some((position, status));
         self.check_broken()
     }
 
-    /// A work request broke. The packets before it counted on it to ask for an answer; sent again, the last of them asks itself.
+    /// A work request cannot be executed. The packets before it relied on it to request an answer. They are sent again, and the last of
+    /// them requests the answer.
     pub(super) fn ask_before_broken(&mut self) {
         if !self.window.is_empty() && (self.is_unanswerable() || !self.timers.is_set(Timer::Ack)) {
             self.go_back_n.on_timeout(self.window);
@@ -358,7 +360,7 @@ impl Requester {
         self.broken.is_some_and(|(p, _)| p == position)
     }
 
-    /// Carries out the local operations whose turn it is: all before them is sent, and with a fence all data has come.
+    /// Executes the local operations whose turn it is: everything before them has been sent, and with a fence all data has arrived.
     pub(crate) fn run_local(&mut self, link: &Link, host: &mut impl Host) -> Result<(), Failure> {
         while let Some((position, slot)) = self.queue.next_local() {
             let due = slot.first == self.number(self.window.next) && !(slot.fence && self.rd_atomic > 0);
@@ -374,13 +376,13 @@ impl Requester {
         Ok(())
     }
 
-    /// Packets were lost: who sets the pace is told.
+    /// Packets were lost: informs the congestion controller.
     fn on_loss(&mut self, now: Instant, how: Feedback) {
         self.congestion.feed_back(now, how);
         self.flight.on_loss(self.una, self.number(self.window.next));
     }
 
-    /// [`Requester::run_local`], and the answer that what was sent before a failed one may still need.
+    /// As [`Requester::run_local`], and ensures that the packets before a failed operation are answered.
     pub(super) fn run_due_locals(&mut self, link: &Link, host: &mut impl Host) -> Result<(), Failure> {
         let broken = self.broken.is_some();
         self.run_local(link, host)?;
@@ -390,13 +392,13 @@ impl Requester {
         Ok(())
     }
 
-    /// Whether the peer asked to be left alone until later.
+    /// Whether the peer requested a pause (RNR) that has not ended.
     #[inline]
     pub(crate) fn is_waiting(&self, now: Instant) -> bool {
         self.timers.get(Timer::Rnr).is_some_and(|t| now < t)
     }
 
-    /// Starts the clock; while the peer is left alone it cannot answer, so the clock starts behind that.
+    /// Starts the ACK timer. During an RNR pause the peer does not answer, so the timer counts from the end of the pause.
     fn arm(&mut self, now: Instant) {
         let from = self.timers.get(Timer::Rnr).map_or(now, |t| t.max(now));
         self.timers.set_or_stop(Timer::Ack, self.timeout.map(|t| from + t));
@@ -419,7 +421,7 @@ impl Requester {
         self.timers.take_expired(Timer::Rnr, now);
         let probes = self.timers.take_expired(Timer::Probe, now);
         if !self.timers.take_expired(Timer::Ack, now) {
-            // While the peer is left alone it cannot answer, and what is sent again is on its way.
+            // During an RNR pause the peer does not answer, and packets to be sent again are already scheduled.
             let idle = !self.is_waiting(now) && self.go_back_n.next_resend(self.window).is_none();
             if let Some(probe) = self.probe.as_mut().filter(|_| probes && idle && !self.window.is_empty()) {
                 probe.on_expired();
@@ -431,11 +433,11 @@ impl Requester {
         self.count_retry(host)?;
         self.go_back_n.on_timeout(self.window);
         self.on_loss(now, Feedback::Timeout);
-        // The timer starts again when what is sent again leaves: others may have their turn first.
+        // The timer starts again when the retransmitted packet leaves: other queue pairs may have their turn first.
         Ok(())
     }
 
-    /// Checks what must hold between two calls.
+    /// Checks the invariants between two calls.
     pub(super) fn check_invariants(&self) {
         if !ON {
             return;
@@ -449,13 +451,13 @@ impl Requester {
             self.go_back_n.next_resend(self.window).is_none_or(|p| self.window.contains(p)),
             "resent from outside"
         );
-        // An answer is owed: either the clock runs, or it will when what is to be sent, again or first, has left.
+        // If an answer is owed, either the timer runs, or it will start when a packet that is still to be sent leaves.
         let owed = self.answer_due > self.una && self.timeout.is_some();
         let waits = self.timers.is_set(Timer::Ack)
             || self.go_back_n.next_resend(self.window).is_some()
             || next < self.queue.end();
         invariant!(!owed || waits, "an answer is owed, no clock runs, and nothing more will be sent");
-        // What takes a walk over the queue: always when it is short, else now and then.
+        // These checks walk over the queue: always if it is short, otherwise now and then.
         if !self.una.is_multiple_of(64) && self.queue.end() - self.una > 64 {
             return;
         }
@@ -469,8 +471,8 @@ impl Requester {
         invariant!(done.is_none_or(|first| first == 1), "messages that use a receive are counted one by one");
     }
 
-    /// Ends all work: the oldest with `status`, the rest flushed. Completions that find no room are lost; that cannot be
-    /// made good any more.
+    /// Completes all work: the oldest work request with `status`, the others as flushed. Completions that find no room are lost; nothing
+    /// can be done about that here.
     pub(super) fn flush(&mut self, status: Status, qpn: Qpn, host: &mut impl Host) {
         let mut status = status;
         self.stop_timers();

@@ -1,4 +1,4 @@
-//! The receiving half of a reliable connection: requests in, acknowledgements out (IBA 9.7.4, 9.7.5.1).
+//! The receiving half of a reliable connection: requests are received, acknowledgements are sent (IBA 9.7.4, 9.7.5.1).
 
 mod data;
 
@@ -18,7 +18,7 @@ use crate::qp::{Config, PayloadMode};
 use crate::recv_queue::Receives;
 use crate::{CqOverflow, Host, Inbound, Status};
 
-/// Where the WRITE that is under way goes.
+/// The destination of the WRITE in progress.
 #[derive(Debug, Clone, Copy)]
 struct WriteTarget {
     addr: u64,
@@ -28,20 +28,20 @@ struct WriteTarget {
 /// The acknowledgement that the responder owes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
-    /// Everything before the expected PSN has come.
+    /// Acknowledges everything before the expected PSN.
     Ack,
-    /// The SEND or WRITE packet of this PSN has come, and all before it; what has come since is answered by data.
+    /// Acknowledges the SEND or WRITE packet with this PSN, and all before it. Later requests are answered by data.
     AckOf { psn: Psn },
-    /// Something is wrong with the request of this PSN.
+    /// The request with this PSN was refused.
     Nak { psn: Psn, syndrome: Syndrome },
 }
 
 /// Why the queue pair must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The request was refused with a NAK; if it was using a receive, that one ends with the status.
+    /// The request was refused with a NAK. If it was using a receive, that receive completes with the status.
     Refused { code: NakCode, receive: Option<Status> },
-    /// A SEND takes away a key that it may not: its receive ends, and no NAK tells the requester (IBA 9.9.2.4, class J).
+    /// A SEND invalidates a key that it is not permitted to: its receive fails, and the requester gets no NAK (IBA 9.9.2.4, class J).
     Invalidate,
     /// A completion was lost.
     CqOverflow,
@@ -57,20 +57,20 @@ pub(crate) struct Responder {
     pub(crate) receives: Receives,
     expected: Psn,
     sequence_nak: SequenceNak,
-    /// Messages completed, 24 bits (IBA 9.7.7.1).
+    /// Number of completed messages, 24 bits (IBA 9.7.7.1).
     msn: u32,
     message: Reassembly,
     target: WriteTarget,
     pub(crate) rnr_timer: RnrTimer,
-    /// One answer waits at most: an ACK says all that an earlier one would have said.
+    /// The answer that is owed; at most one, because an ACK covers all earlier ones.
     answer: Option<Answer>,
-    /// A failure found when an answer was to be written; its NAK was written instead.
+    /// A failure found while an answer was written; its NAK was written instead.
     pub(super) failure: Option<Failure>,
-    /// The last request that was carried out is answered by data.
+    /// The last executed request is answered by data.
     data_last: bool,
-    /// READ responses and values of atomics that are owed; they go before the answer above, which covers what they answer.
+    /// READ responses and values of atomics that are owed. They are sent before `answer`, which covers them.
     data: DataAnswers,
-    /// The furthest packet that was dropped as too early while the answer that says so waits.
+    /// The furthest packet that was dropped as early while the answer that reports the gap was waiting.
     dropped: Option<Psn>,
 }
 
@@ -92,12 +92,12 @@ impl Responder {
         }
     }
 
-    /// Whether a message has begun and is not whole.
+    /// Whether a message is partly received.
     pub(crate) fn is_receiving(&self) -> bool {
         self.message.received().is_some()
     }
 
-    /// Whether a SEND has begun and is not whole: a part of it lies in a receive.
+    /// Whether a SEND is partly received, with its data in a receive.
     pub(super) fn is_filling_receive(&self) -> bool {
         self.message.is_send_open()
     }
@@ -108,7 +108,7 @@ impl Responder {
         self.expected
     }
 
-    /// Ready to receive, from `psn` on.
+    /// Makes the responder ready to receive, starting with `psn`.
     pub(super) fn start(&mut self, psn: Psn, mtu: PathMtu, rnr_timer: RnrTimer, max_dest_rd_atomic: u8) {
         (self.expected, self.sequence_nak) = (psn, SequenceNak::default());
         self.data = DataAnswers::new(max_dest_rd_atomic);
@@ -124,20 +124,20 @@ impl Responder {
         self.rnr_timer = timer;
     }
 
-    /// Checks what must hold between two calls.
+    /// Checks the invariants between two calls.
     pub(super) fn check_invariants(&self) {
         self.receives.check_invariants();
         self.data.check_invariants(self.expected);
         invariant!(self.msn <= 0x00ff_ffff, "an MSN has 24 bits");
     }
 
-    /// Owes the peer nothing any more.
+    /// Drops all answers that are owed.
     pub(super) fn fall_silent(&mut self) {
         self.answer = None;
         self.data.clear();
     }
 
-    /// Messages that came whole, 24 bits.
+    /// Number of complete messages received, 24 bits.
     #[inline]
     pub(super) fn messages(&self) -> u32 {
         self.msn
@@ -148,25 +148,25 @@ impl Responder {
         self.answer.is_some() || self.data.is_due()
     }
 
-    /// Whether what goes next is an answer with data.
+    /// Whether the next answer contains data.
     #[inline]
     pub(crate) fn owes_data(&self) -> bool {
         self.data.is_due()
     }
 
-    /// Whether what goes next is a READ response.
+    /// Whether the next answer is a READ response.
     #[inline]
     pub(super) fn owes_read(&self) -> bool {
         self.data.is_read_due()
     }
 
-    /// Whether all that is owed is to say what has come.
+    /// Whether only an acknowledgement is owed.
     #[inline]
     pub(super) fn owes_ack_only(&self) -> bool {
         matches!(self.answer, Some(Answer::Ack | Answer::AckOf { .. })) && !self.data.is_due()
     }
 
-    /// Takes a request.
+    /// Handles a request.
     pub(super) fn handle_request(
         &mut self,
         packet: &Inbound<'_>,
@@ -176,7 +176,7 @@ impl Responder {
         match self.sequence_nak.on_arrival(packet.bth.psn, self.expected) {
             PsnOrder::InOrder => {}
             PsnOrder::Duplicate => {
-                // The acknowledgement was lost, or the requester gave up waiting for it (IBA 9.7.5.1.4).
+                // The acknowledgement was lost, or the requester did not wait for it (IBA 9.7.5.1.4).
                 host.counters().duplicate_request += 1;
                 host.misfits().psn += 1;
                 if packet.bth.opcode.kind().is_answered_by_data() {
@@ -195,7 +195,7 @@ impl Responder {
                 if nak {
                     self.nak(self.expected, NakCode::PSN_SEQUENCE_ERROR);
                 }
-                // Behind a NAK that has left, the requester sends all of this again by itself.
+                // After a NAK that has left, the requester sends all of these packets again by itself.
                 let nak_waits = matches!(self.answer, Some(Answer::Nak { .. }));
                 if nak_waits && self.dropped.is_none_or(|p| p.is_before(packet.bth.psn)) {
                     self.dropped = Some(packet.bth.psn);
@@ -206,10 +206,10 @@ impl Responder {
         self.execute(packet, link, host)
     }
 
-    /// The acknowledgement of a SEND or WRITE was lost.
+    /// Acknowledges a SEND or WRITE again, because the acknowledgement was lost.
     ///
-    /// It does not name the PSN of a READ or atomic that came after it: that one is acknowledged by its data alone, and
-    /// Linux's rxe takes the READ for done, without its data, when the plain acknowledgement arrives first.
+    /// The PSN of a later READ or atomic is not named: such a request is acknowledged by its data alone, and Linux's rxe completes a READ
+    /// without its data if the plain acknowledgement arrives first.
     fn acknowledge_again(&mut self, psn: Psn) {
         match self.answer {
             None if self.data_last => self.answer = Some(Answer::AckOf { psn }),
@@ -219,7 +219,7 @@ impl Responder {
         }
     }
 
-    /// Carries out the request that is due.
+    /// Executes the expected request.
     fn execute(&mut self, packet: &Inbound<'_>, link: &Link, host: &mut impl Host) -> Result<(), Failure> {
         let opcode = packet.bth.opcode;
         if opcode.kind().is_answered_by_data() {
@@ -230,7 +230,7 @@ impl Responder {
             return self.refuse(packet, NakCode::INVALID_REQUEST, None, host);
         };
         let is_send = opcode.kind() == Kind::Send;
-        // A SEND takes its receive with the first packet, a WRITE with immediate with its last.
+        // A SEND takes its receive with the first packet, a WRITE with immediate with its last one.
         if (is_send && place.offset == 0 || packet.ext.imm.is_some()) && self.receives.lacks_receive(is_send, host) {
             self.message = if planted(Bug::RnrForgotten) { self.message } else { before };
             self.sequence_nak.on_receiver_not_ready();
@@ -239,7 +239,7 @@ impl Responder {
             return Ok(());
         }
         if planted(Bug::AckWithoutPlacing) && self.answer.is_some() {
-            // forgotten
+            // The planted bug: the packet is not placed.
         } else if is_send {
             self.place_send(packet, place.offset, host)?;
             if let Some(key) = packet.ext.ieth {
@@ -253,7 +253,7 @@ impl Responder {
             self.expected = Psn::new(1);
         }
         self.data_last = false;
-        // A NAK that still waits was for this very packet, which has come meanwhile.
+        // A NAK that still waits was for this very packet, which has arrived meanwhile.
         if packet.bth.ack_req || self.answer.is_some() {
             self.answer = Some(Answer::Ack);
             self.ask_for_dropped();
@@ -266,11 +266,11 @@ impl Responder {
         Ok(())
     }
 
-    /// What was dropped as too early in this batch will not come by itself: the requester must hear of the gap, although
-    /// the packet before it has come by now.
+    /// The packets that were dropped as early in this batch do not arrive again by themselves. The requester must be notified of the gap,
+    /// although the packet before it has arrived by now.
     fn ask_for_dropped(&mut self) {
         if self.dropped.is_some_and(|p| !p.is_before(self.expected)) {
-            // Told to `sequence_nak` too, so that there is still one NAK for this gap.
+            // Also recorded in `sequence_nak`, so that there is still one NAK for this gap.
             let _ = self.sequence_nak.on_arrival(self.expected.next(), self.expected);
             self.nak(self.expected, NakCode::PSN_SEQUENCE_ERROR);
         }
@@ -300,7 +300,7 @@ impl Responder {
                 return self.refuse(packet, NakCode::INVALID_REQUEST, None, host);
             }
             self.target = WriteTarget { addr: reth.va, rkey: reth.rkey };
-            // The whole range, before a byte of it is written; if this is all of it, writing looks at it anyway.
+            // The whole range is checked before a byte of it is written. If this packet is the whole range, writing checks it anyway.
             let more = reth.len != packet.payload_len || packet.payload.is_empty();
             if more && host.check(self.region(link, 0), u64::from(reth.len)).is_err() {
                 return self.refuse_access(packet, host);
@@ -322,13 +322,13 @@ impl Responder {
         self.answer = Some(Answer::Nak { psn, syndrome: Syndrome::Nak(code) });
     }
 
-    /// Refuses a WRITE to memory that the peer may not write. A packet with immediate data takes a receive, which ends so.
+    /// Refuses a WRITE to memory that the peer may not write. If the packet has immediate data, its receive completes with an error.
     fn refuse_access(&mut self, packet: &Inbound<'_>, host: &mut impl Host) -> Result<(), Failure> {
         let receive = self.receives.ended_by(packet);
         self.refuse(packet, NakCode::REMOTE_ACCESS_ERROR, receive, host)
     }
 
-    /// Refuses the request for good: the queue pair stops (IBA 9.9.2.4).
+    /// Refuses the request permanently: the queue pair stops (IBA 9.9.2.4).
     fn refuse(
         &mut self,
         packet: &Inbound<'_>,
@@ -375,7 +375,7 @@ impl Responder {
     }
 }
 
-/// Memory of ours as the peer names it.
+/// Local memory as the peer addresses it.
 #[inline]
 pub(crate) fn remote(link: &Link, key: u32, addr: u64, access: Access) -> Region {
     Region { qpn: link.qpn, pd: link.pd, key, addr, access }

@@ -1,4 +1,4 @@
-//! How a reliable connection stops: by a failure of either half, or by its owner.
+//! Stops a reliable connection, after a failure of either half, or for its owner.
 
 use softnic_wire::aeth::NakCode;
 
@@ -6,14 +6,13 @@ use super::{Rc, requester, responder};
 use crate::{Event, Host, QpState, QueuePair, Status};
 
 impl Rc {
-    /// Falls silent and flushes; `work` is how the oldest send ends.
+    /// Stops answering, and flushes; the oldest send completes with `work`.
     pub(super) fn stop(&mut self, work: Status, host: &mut impl Host) {
         self.responder.fall_silent();
         self.flush(work, None, host);
     }
 
-    /// Goes to the error state with all work in place. [`QueuePair::fail`] flushes it, the oldest send with this
-    /// status.
+    /// Enters the error state with all work in place. [`QueuePair::fail`] flushes it; the oldest send then completes with this status.
     pub(super) fn halt_with(&mut self, status: Status) {
         (self.state, self.halted) = (QpState::Error, Some(status));
         self.responder.fall_silent();
@@ -22,7 +21,7 @@ impl Rc {
         self.requester.stop_timers();
     }
 
-    /// Goes to the error state and flushes. `work` is how the oldest send ends, `receive` the receive in use.
+    /// Enters the error state and flushes. The oldest send completes with `work`, the receive in use with `receive`.
     pub(super) fn flush(&mut self, work: Status, receive: Option<Status>, host: &mut impl Host) {
         let work = match (self.state, self.halted.take()) {
             (_, Some(halted)) => halted,
@@ -58,9 +57,9 @@ impl Rc {
 
     pub(crate) fn on_response_failure(&mut self, f: responder::Failure, host: &mut impl Host) {
         match f {
-            // What came before the request is still answered, and the NAK is still owed.
+            // Requests before the refused one are still answered, and the NAK is still owed.
             responder::Failure::Refused { code, receive } => {
-                // Where no receive can tell of it, an event does (IBA 9.9.2.4).
+                // If no receive reports the error, an event does (IBA 9.9.2.4).
                 match (receive, code) {
                     (None, NakCode::REMOTE_ACCESS_ERROR) => host.notify(Event::QpAccessErr(self.qpn)),
                     (None, NakCode::INVALID_REQUEST) => host.notify(Event::QpReqErr(self.qpn)),
@@ -68,7 +67,7 @@ impl Rc {
                 }
                 self.flush(Status::WrFlushErr, receive, host);
             }
-            // Nobody is told but the program; what came before is still acknowledged.
+            // Only the program is notified; earlier requests are still acknowledged.
             responder::Failure::Invalidate => self.flush(Status::WrFlushErr, Some(Status::RemInvReqErr), host),
             responder::Failure::CqOverflow => self.stop_fatally(host),
         }

@@ -1,4 +1,4 @@
-//! One packet that leaves, of an answer or of a request; which of them is for [`Rc`] to say.
+//! Writes one packet of an answer or of a request. [`Rc`] selects which.
 
 use softnic_wire::{Instant, TxFrame};
 
@@ -6,12 +6,12 @@ use super::Rc;
 use crate::Host;
 
 impl Rc {
-    /// One packet of an answer, if one is owed; and whether nothing else may go now, because the queue pair stopped or the answer waits
-    /// for its turn.
+    /// Writes one packet of an answer, if one is owed. The second result says that no other packet may be sent now, because the queue pair
+    /// stopped or the answer waits for its turn.
     #[inline]
     pub(crate) fn transmit_answer(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> (bool, bool) {
         let (data, read) = (self.responder.owes_data(), self.responder.owes_read());
-        // What is owed beside the data comes after it.
+        // Other answers are sent after the data.
         if data && self.requester.must_pace_answer(now) {
             return (false, true);
         }
@@ -30,7 +30,7 @@ impl Rc {
         (sent, stopped)
     }
 
-    /// Carries out local operations that wait for no packet, also where none can leave.
+    /// Executes local operations that wait for no packet, even if no packet can be sent.
     #[inline]
     pub(crate) fn run_locals(&mut self, host: &mut impl Host) {
         if let (true, Some(link)) = (self.requester.queue.has_locals(), &self.link)
@@ -40,7 +40,7 @@ impl Rc {
         }
     }
 
-    /// One packet of a request, if there is one to send.
+    /// Writes one packet of a request, if there is one to send.
     #[inline]
     pub(super) fn transmit_request(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         let Some(link) = &self.link else { return false };

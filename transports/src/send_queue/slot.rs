@@ -1,4 +1,4 @@
-//! A work request in a send queue, and how it ends.
+//! A work request in a send queue, and its completion.
 
 use softnic_wire::Qpn;
 use softnic_wire::segment::MessageKind;
@@ -16,30 +16,30 @@ pub(crate) struct Slot {
     pub(crate) solicited: bool,
     pub(crate) fence: bool,
     pub(super) inline: bool,
-    /// Properties of the operation, asked for several times for each packet.
+    /// Properties of the operation, which are needed several times per packet.
     pub(super) awaits_data: bool,
     pub(super) uses_receive: bool,
     pub(super) local: bool,
-    /// A local operation that was carried out.
+    /// A local operation that was executed.
     pub(crate) executed: bool,
     pub(super) sges: u8,
-    /// Where a datagram goes.
+    /// The destination of a datagram.
     pub(crate) to: Option<Datagram>,
     pub(crate) len: u32,
-    /// The number of its first packet, counted from the first that the queue pair ever sent: PSNs wrap, numbers do not.
+    /// The number of its first packet, counted from the first packet that the queue pair ever sent: PSNs wrap around, numbers do not.
     pub(crate) first: u64,
     pub(crate) packets: u32,
-    /// Bytes that all work requests before it send.
+    /// Number of bytes that all earlier work requests send.
     pub(super) bytes: u64,
-    /// How many messages that use up a receive of the peer were posted up to and including this one: what credits bound.
+    /// Number of messages that use a receive of the peer, up to and including this one; limited by credits.
     pub(crate) sends: u32,
-    /// Selective Repeat: the number of the first packet that answers it, counted apart from requests. XP: when the request of a READ
-    /// left, in nanoseconds.
+    /// Selective Repeat: the number of the first packet that answers the request, counted separately from requests. XP: when the request of
+    /// a READ was sent, in nanoseconds.
     pub(crate) answers: u64,
 }
 
 impl Slot {
-    /// A place where no work request was yet.
+    /// An unused slot.
     pub(super) const EMPTY: Slot = Slot {
         wr_id: 0,
         op: SendOp::Send,
@@ -61,31 +61,31 @@ impl Slot {
         answers: 0,
     };
 
-    /// The number behind its last packet; an operation without packets ends where it begins.
+    /// The number after its last packet; an operation without packets ends where it starts.
     #[inline]
     pub(crate) fn end(&self) -> u64 {
         self.first + u64::from(self.packets)
     }
 
-    /// Whether packet `n` is one of its.
+    /// Whether packet `n` belongs to it.
     #[inline]
     pub(super) fn holds(&self, n: u64) -> bool {
         n.wrapping_sub(self.first) < u64::from(self.packets)
     }
 
-    /// Whether packet `n` is its last.
+    /// Whether packet `n` is its last one.
     #[inline]
     pub(crate) fn ends_with(&self, n: u64) -> bool {
         n + 1 == self.end()
     }
 
-    /// Whether all that it does here has been done once everything before packet `n` is.
+    /// Whether its local effects are complete once everything before packet `n` is done.
     #[inline]
     pub(crate) fn is_done(&self, n: u64) -> bool {
         self.end() <= n && (self.executed || !self.local)
     }
 
-    /// Carries out a local operation of the queue pair `qpn`; else the status that it ends with.
+    /// Executes a local operation of the queue pair `qpn`; otherwise returns the status with which it completes.
     pub(crate) fn execute(&self, qpn: Qpn, pd: PdId, memory: &mut impl Memory) -> Result<(), Status> {
         match self.op {
             SendOp::LocalInv { rkey } => memory.invalidate(qpn, pd, rkey).map_err(|_| Status::MwBindErr),
@@ -106,20 +106,19 @@ impl Slot {
         matches!(self.op, SendOp::Write { .. } | SendOp::WriteImm { .. })
     }
 
-    /// Whether it is answered by data, not by an acknowledgement: READs and atomics. One request packet stands for all of
-    /// its PSNs.
+    /// Whether it is answered by data rather than by an acknowledgement: READs and atomics. One request packet covers all of its PSNs.
     #[inline]
     pub(crate) fn awaits_data(&self) -> bool {
         self.awaits_data
     }
 
-    /// Whether it is carried out here, without a packet.
+    /// Whether it is executed locally, without a packet.
     #[inline]
     pub(crate) fn is_local(&self) -> bool {
         self.local
     }
 
-    /// The kind of message that it sends; `None` for READs, atomics and what sends nothing.
+    /// The kind of message that it sends; `None` for READs, atomics and operations that send nothing.
     #[inline]
     pub(crate) fn kind(&self) -> Option<MessageKind> {
         match self.op {
@@ -134,7 +133,7 @@ impl Slot {
     }
 }
 
-/// How a work request ended.
+/// The completion of a work request.
 pub(crate) fn completion(slot: &Slot, qpn: Qpn, status: Status) -> Completion {
     let opcode = match slot.op {
         SendOp::Send | SendOp::SendImm { .. } | SendOp::SendInv { .. } => WcOpcode::Send,

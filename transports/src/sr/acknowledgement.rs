@@ -1,4 +1,4 @@
-//! The acknowledgement packet: cumulative, selective as far as it fits (SDR-RDMA, section 4.1.1), and in AETH what RC's says.
+//! The acknowledgement packet: cumulative, selective as far as the bitmap has room (SDR-RDMA, section 4.1.1), and with the AETH of RC.
 
 use softnic_wire::aeth::{Aeth, Syndrome};
 use softnic_wire::opcode::HeaderSet;
@@ -11,18 +11,18 @@ use super::numbers::Numbers;
 use crate::Inbound;
 use crate::message::Link;
 
-/// The fields of an acknowledgement beside its bitmap.
+/// The fields of an acknowledgement, without its bitmap.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AckContents {
-    /// It is about answers with data, not about requests.
+    /// Acknowledges answers with data rather than requests.
     pub(super) responses: bool,
-    /// The packet that it is about; everything before it has come.
+    /// The packet that the acknowledgement is about; everything before it has arrived.
     pub(super) expected: u64,
     pub(super) syndrome: Syndrome,
     pub(super) msn: u32,
 }
 
-/// Writes the acknowledgement that is due; `false` when the frame has no room.
+/// Writes the acknowledgement that is due; returns `false` if the frame has no room.
 pub(super) fn emit(
     tx: &mut TxFrame<'_>,
     link: &Link,
@@ -49,7 +49,7 @@ pub(super) fn emit(
         becn: false,
         payload_len: bits.div_ceil(8) as usize,
     };
-    // Whole also where payload is elided: this one is looked at.
+    // Complete even if payload is elided, because the bitmap is used.
     let Ok(started) = link.template.start(tx, &fields, &ext) else { return false };
     let (a, b) = tx.slices_mut(started.payload, fields.payload_len);
     let in_first = a.len() as u32 * 8;
@@ -59,7 +59,7 @@ pub(super) fn emit(
     true
 }
 
-/// Reads one that is about packets near `near`: what is expected, and the bits. `None` when it is about what never was.
+/// Parses an acknowledgement of packets near `near`: the expected packet, and the bits. `None` if it is about packets that never existed.
 pub(super) fn parse<'a>(packet: &Inbound<'a>, numbers: Numbers, near: u64) -> Option<(u64, Selective<'a>)> {
     let sr = packet.ext.sr?;
     let expected = numbers.number(packet.bth.psn, near)?;

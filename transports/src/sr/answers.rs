@@ -16,7 +16,8 @@ use crate::rc::responder::remote;
 use crate::round_trip::RoundTrip;
 use crate::timers::TimerTable;
 
-/// High timeouts after which a requester that says nothing is left alone; any packet of it begins anew.
+/// Number of high timeouts without any packet of the requester after which answers are no longer sent again; any packet of the requester
+/// starts again.
 const PATIENCE: u32 = 8;
 
 /// An answer.
@@ -26,12 +27,12 @@ pub(super) enum Answer {
     Atomic { found: u64 },
 }
 
-/// An answer that the requester has not wholly.
+/// An answer that the requester does not have completely.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Job {
     /// The number of the request.
     request: u64,
-    /// The number of the answer's first packet, and how many it has.
+    /// The number of the answer's first packet, and its number of packets.
     first: u64,
     packets: u32,
     answer: Answer,
@@ -44,9 +45,10 @@ impl Job {
 }
 
 impl Responder {
-    /// Makes room for one more answer; `false` when the requester asks for more than was agreed on.
+    /// Makes room for one more answer; returns `false` if the requester exceeds the agreed number.
     ///
-    /// Who asks for more has fewer than the limit outstanding: if as many answers are kept, the oldest has arrived.
+    /// A requester that sends a new request has fewer than the limit outstanding. So if the limit of answers is stored, the oldest has
+    /// arrived.
     pub(super) fn make_room(&mut self) -> bool {
         if self.jobs.len() < self.max_rd_atomic {
             return true;
@@ -58,7 +60,7 @@ impl Responder {
         true
     }
 
-    /// An answer of so many packets is to be given to request `n`.
+    /// Adds an answer of `packets` packets to request `n`.
     pub(super) fn add_job(&mut self, n: u64, answer: Answer, packets: u32) {
         self.jobs.push_back(Job { request: n, first: self.end, packets, answer });
         self.end += u64::from(packets);
@@ -93,7 +95,8 @@ impl Responder {
         match self.emit(tx, link, n, &job, ack_req, host) {
             Some(true) => {}
             Some(false) => return false,
-            // Whether the requester misses it is not known: it may have said that it does not, and the memory was free to go.
+            // It is unknown whether the requester needs this packet: an acknowledgement may have been lost, and then the memory was allowed
+            // to go.
             None if lost.is_some() => {
                 if !self.transmit_doubt(tx, link, job.request) {
                     return false;
@@ -108,7 +111,7 @@ impl Responder {
         match lost {
             Some(n) => {
                 self.flight.on_resent(now, n, rtt.shortest());
-                // Which of the two transmissions is answered could not be told.
+                // An answer could belong to either transmission, so the measurement is dropped.
                 self.timed = self.timed.filter(|&(timed, _)| timed != n);
                 host.counters().retransmitted_packets += 1;
             }
@@ -124,7 +127,7 @@ impl Responder {
         true
     }
 
-    /// Writes packet `n`; `None` when the memory may not be read any more.
+    /// Writes packet `n`; returns `None` if the memory may not be read any more.
     fn emit(
         &self,
         tx: &mut TxFrame<'_>,
@@ -166,7 +169,7 @@ impl Responder {
         Some(true)
     }
 
-    /// The requester says which answers have come.
+    /// Handles the requester's acknowledgement of answers.
     pub(super) fn note_acknowledged(
         &mut self,
         now: Instant,
@@ -202,7 +205,7 @@ impl Responder {
         self.timer.start(timers, now, watched, rtt, Some(self.high));
     }
 
-    /// Time has passed.
+    /// Handles a timeout.
     pub(super) fn handle_timeout(&mut self, now: Instant, rtt: &RoundTrip, timers: &mut TimerTable) {
         match self.timer.expire(timers, now) {
             Some(Expired::Low) => {

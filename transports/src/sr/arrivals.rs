@@ -1,35 +1,35 @@
-//! The packets of one direction as they come: which are in, which is due, and what an acknowledgement says about it.
+//! The arrivals in one direction: which packets have arrived, which is expected, and the contents of an acknowledgement.
 
 use super::bitmap::Bitmap;
 
-/// How a packet stands to those that have come.
+/// The position of a packet relative to those that have arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PacketOrder {
-    /// The one that is due.
+    /// The expected packet.
     InOrder,
-    /// One before it is missing.
+    /// An earlier packet is missing.
     Early,
-    /// It has come before.
+    /// The packet has arrived before.
     Duplicate,
-    /// Further ahead than there is room to remember.
+    /// The packet is too far ahead for the bitmap.
     Beyond,
 }
 
-/// The part of the bitmap that an acknowledgement carries.
+/// The part of the bitmap in an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BitmapSpan {
-    /// The packet of the bitmap's first bit, and how many bits it has.
+    /// The packet of the bitmap's first bit, and the number of bits.
     pub(super) first: u64,
     pub(super) bits: u32,
-    /// Nothing has come that is behind them.
+    /// No packet after them has arrived.
     pub(super) furthest: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Arrivals {
-    /// Everything before this has come.
+    /// All packets before this one have arrived.
     expected: u64,
-    /// Behind the furthest that has come.
+    /// The number after the furthest packet that has arrived.
     end: u64,
     came: Bitmap,
     window: u32,
@@ -67,17 +67,17 @@ impl Arrivals {
         }
     }
 
-    /// A packet came that must be acknowledged again.
+    /// A packet arrived that must be acknowledged again.
     pub(super) fn on_duplicate(&mut self, n: u64) {
         self.due = Some(n);
     }
 
-    /// An acknowledgement is due, whatever came.
+    /// Requests an acknowledgement, whatever has arrived.
     pub(super) fn demand(&mut self) {
         self.due = Some(self.expected);
     }
 
-    /// A packet came that was judged in order or early, and is done with. The sender hears of a new gap at once.
+    /// Records a packet that was classified as in order or early, and was processed. The sender is notified of a new gap at once.
     #[inline]
     pub(super) fn take(&mut self, n: u64, ack_req: bool) {
         if ack_req || n > self.end {
@@ -91,7 +91,7 @@ impl Arrivals {
         }
     }
 
-    /// Whether the packet that is due now came before: then the next one is due.
+    /// Whether the packet that is now expected arrived earlier: then the next one is expected.
     #[inline]
     pub(super) fn advance(&mut self) -> bool {
         if self.end <= self.expected || !self.came.take(self.expected) {
@@ -101,13 +101,14 @@ impl Arrivals {
         true
     }
 
-    /// Nothing is to be said any more.
+    /// Drops the acknowledgement that is due.
     pub(super) fn fall_silent(&mut self) {
         self.due = None;
     }
 
-    /// The acknowledgement that is due, with a bitmap of at most `room` bits. Where all that has come does not fit, the bitmap ends with
-    /// the packet that it is about, and another one follows that ends with the furthest: only so a sender knows what has not come.
+    /// The acknowledgement that is due, with a bitmap of at most `room` bits. If the bitmap cannot cover all arrived packets, it ends with
+    /// the packet that caused the acknowledgement, and a second one follows that ends with the furthest packet: only then does a sender
+    /// know which packets are missing.
     pub(super) fn acknowledge(&mut self, room: u32) -> BitmapSpan {
         let about = self.due.take().unwrap_or(self.expected);
         let span = self.end.saturating_sub(self.expected);
@@ -123,7 +124,7 @@ impl Arrivals {
         BitmapSpan { first, bits, furthest }
     }
 
-    /// Writes the bits from `first` on; `out` ends with the last byte that has one.
+    /// Writes the bits from `first` on; `out` ends with the last byte that contains one.
     pub(super) fn write_bits(&self, first: u64, bits: u32, out: &mut [u8]) {
         for (i, chunk) in out.chunks_mut(8).enumerate() {
             let at = i as u32 * 64;

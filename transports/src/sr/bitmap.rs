@@ -1,18 +1,18 @@
-//! Bits of packets by their number, in a ring as long as the window.
+//! A bitmap indexed by packet number: a ring of the window's length.
 
-/// One bit for each of the last `len` numbers; the place of a number is its value modulo the length.
+/// One bit for each of the last `len` numbers; the index of a number is its value modulo the length.
 #[derive(Debug)]
 pub(super) struct Bitmap {
     words: Box<[u64]>,
 }
 
 impl Bitmap {
-    /// Room for at least `len` numbers.
+    /// Creates room for at least `len` numbers.
     pub(super) fn new(len: u32) -> Bitmap {
         Bitmap { words: vec![0; Bitmap::size(len) as usize / 64].into() }
     }
 
-    /// The numbers that a bitmap for `len` of them has room for.
+    /// The number of bits of a bitmap for `len` numbers.
     pub(super) fn size(len: u32) -> u32 {
         len.max(64).next_power_of_two()
     }
@@ -34,7 +34,7 @@ impl Bitmap {
         self.words[word] |= bit;
     }
 
-    /// Takes a bit away, and says whether it was there.
+    /// Clears a bit; returns whether it was set.
     #[inline]
     pub(super) fn take(&mut self, n: u64) -> bool {
         let (word, bit) = self.place(n);
@@ -43,7 +43,7 @@ impl Bitmap {
         there
     }
 
-    /// The bits of `n` and the 63 numbers behind it, that of `n` lowest.
+    /// The bits of `n` and the following 63 numbers, with that of `n` lowest.
     #[inline]
     pub(super) fn word_at(&self, n: u64) -> u64 {
         let (word, shift) = ((n / 64) as usize & (self.words.len() - 1), n % 64);
@@ -54,7 +54,7 @@ impl Bitmap {
         }
     }
 
-    /// The first number from `from` up to, not including, `to` that has its bit.
+    /// The first number from `from` up to, but not including, `to` whose bit is set.
     pub(super) fn first_set(&self, from: u64, to: u64) -> Option<u64> {
         let mut n = from;
         while n < to {
@@ -66,7 +66,7 @@ impl Bitmap {
         None
     }
 
-    /// The first number from `from` up to, not including, `to` that has not.
+    /// The first number from `from` up to, but not including, `to` whose bit is clear.
     pub(super) fn first_clear(&self, from: u64, to: u64) -> Option<u64> {
         let mut n = from;
         while n < to {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain list.
+        /// Compared with a plain list.
         #[test]
         fn searches_find_what_a_list_would(base in 0u64..1000, set in prop::collection::btree_set(0u64..192, 0..40), from in 0u64..192, to in 0u64..192) {
             let mut bits = Bitmap::new(256);

@@ -1,5 +1,5 @@
-//! Selective Repeat where the receiver decides when requests leave ([`Credit`](crate::congestion::Credit)): what counts as lost is sent again
-//! by credit, too, and no clock runs while nothing else is under way.
+//! Selective Repeat with receiver-granted credit ([`Credit`](crate::congestion::Credit)). Lost packets are sent again with credit, too, and
+//! no timer runs while nothing else is in flight.
 
 use softnic_wire::{Instant, TxFrame};
 
@@ -11,7 +11,7 @@ use crate::rc::requester::Requester as Base;
 use crate::round_trip::RoundTrip;
 
 impl Sr {
-    /// Writes the packet of credit that is due, if one is.
+    /// Writes the credit packet that is due, if there is one.
     pub(super) fn transmit_credit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         let lost = self.requester.as_ref().map_or(0, |requester| requester.flight.lost());
         self.rc.transmit_credit(now, tx, lost, host)
@@ -19,18 +19,18 @@ impl Sr {
 }
 
 impl Requester {
-    /// Whether what goes next waits for credit.
+    /// Whether the next packet waits for credit.
     pub(super) fn awaits_credit(&self, now: Instant, base: &Base) -> bool {
         base.awaits_credit(now, self.flight.in_flight() == 0)
     }
 
-    /// Whether nothing is under way, and what counts as lost waits for credit: nothing can be heard of it before it leaves.
+    /// Whether nothing is in flight and lost packets wait for credit: no answer can arrive before they are sent.
     pub(super) fn is_starved(&self, now: Instant, base: &Base) -> bool {
         self.flight.in_flight() == 0 && self.flight.has_lost() && self.awaits_credit(now, base)
     }
 
-    /// Nothing was heard of what is under way, while what counts as lost already waits for credit: so does this from now on, and
-    /// it is no retry.
+    /// Packets in flight were not answered, while lost packets already wait for credit. The packets in flight are now treated as lost and
+    /// wait for credit, too; this is no retry.
     pub(super) fn expire_behind_credit(&mut self, now: Instant, expired: Expired, base: &mut Base, rtt: &RoundTrip) {
         match expired {
             Expired::Low => self.flight.probe(),

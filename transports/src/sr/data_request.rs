@@ -1,4 +1,4 @@
-//! READs and atomics that a peer asks for.
+//! READ and atomic requests of a peer.
 
 use softnic_wire::opcode::Kind;
 use softnic_wire::segment::MAX_MESSAGE;
@@ -7,7 +7,7 @@ use crate::Inbound;
 use crate::memory::{Access, AtomicOp};
 use crate::message::Link;
 
-/// A READ or atomic of the peer; kept until its turn comes.
+/// A READ or atomic of the peer, kept until its turn.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum DataRequest {
     Read { addr: u64, rkey: u32, len: u32 },
@@ -15,7 +15,7 @@ pub(super) enum DataRequest {
 }
 
 impl DataRequest {
-    /// What a packet asks for; `None` where it may not, or is no such request.
+    /// The request in a packet; `None` if it is not permitted, or is not such a request.
     pub(super) fn read(packet: &Inbound<'_>, link: &Link) -> Option<DataRequest> {
         if packet.payload_len != 0 {
             return None;

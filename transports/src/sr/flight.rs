@@ -1,9 +1,9 @@
-//! The packets of one direction that were sent and are not all acknowledged: which have come, which count as lost, how many are
-//! under way. One value serves requests, another the READ responses of a responder.
+//! The packets sent in one direction that are not all acknowledged: which have arrived, which count as lost, and how many are in flight.
+//! One value is used for requests, another for the READ responses of a responder.
 //!
-//! A packet counts as lost when one that was sent after it has come (IRN, section 3.1: a selective acknowledgement of a higher number),
-//! and that holds for what is sent again too: what counts is the order of sending, not that of numbers, so a lost retransmission is
-//! found by whatever was sent behind it, one round trip later, without a timeout.
+//! A packet counts as lost when a packet that was sent after it has arrived (IRN, section 3.1: a selective acknowledgement of a higher
+//! number). That applies to retransmissions, too: the order of sending counts, not that of the numbers. So a lost retransmission is
+//! detected by any packet sent after it, one round trip later, without a timeout.
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use super::bitmap::Bitmap;
 use crate::invariants::invariant;
 use crate::planted::{Bug, planted};
 
-/// Points in time of sending again that are remembered; enough for two round trips.
+/// Number of retransmission times that are recorded; enough for two round trips.
 const MARKS: usize = 32;
-/// Part of a round trip between two of them.
+/// The interval between two recorded times, as a fraction of the round-trip time.
 const MARK_EVERY: u32 = 16;
-/// Transmissions that may overtake a packet before it counts as lost, at most: where the network reorders.
+/// Maximum number of transmissions that may overtake a packet before it counts as lost, on a network that reorders.
 const MAX_TOLERANCE: u32 = 256;
 
-/// A part of a bitmap as an acknowledgement carries it: bit i, lowest first, is packet `first` + i.
+/// A part of the bitmap in an acknowledgement: bit i, lowest first, is packet `first` + i.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Selective<'a> {
     pub(super) first: u64,
     pub(super) bits: u32,
     pub(super) bytes: &'a [u8],
-    /// Nothing has come that is behind them.
+    /// No packet after them has arrived.
     pub(super) furthest: bool,
 }
 
 impl Selective<'_> {
     pub(super) const NONE: Selective<'static> = Selective { first: 0, bits: 0, bytes: &[], furthest: false };
 
-    /// 64 bits from bit `i` on; those behind the end are clear.
+    /// 64 bits from bit `i` on; bits after the end are clear.
     #[inline]
     fn word(&self, i: u32) -> u64 {
         let mut word = [0; 8];
@@ -45,50 +45,50 @@ impl Selective<'_> {
     }
 }
 
-/// The progress that an acknowledgement brought.
+/// The effect of an acknowledgement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// Packets that were not known to have come.
+    /// Number of packets newly known to have arrived.
     pub(super) came: u32,
-    /// Packets that count as lost since.
+    /// Number of packets that newly count as lost.
     pub(super) lost: u32,
 }
 
 #[derive(Debug)]
 pub(super) struct Flight {
-    /// The oldest packet that is not acknowledged, and the one that will be sent next for the first time.
+    /// The oldest unacknowledged packet, and the next packet to be sent for the first time.
     una: u64,
     next: u64,
-    /// Of the packets between: which have come, and which count as lost and were not sent again.
+    /// For the packets between: whether each has arrived, and whether it counts as lost and was not sent again.
     acked: Bitmap,
     lost: Bitmap,
-    /// Sent more than once, and more than twice.
+    /// Packets that were sent more than once, and more than twice.
     resent: Bitmap,
     resent_twice: Bitmap,
     lost_count: u32,
-    /// No lost one is before this.
+    /// There is no lost packet before this one.
     lost_from: u64,
-    /// By packet: which transmission, counted from the first, carried it last.
+    /// For each packet: the transmission that sent it last, counted from the first.
     order: Box<[u32]>,
-    /// By transmission: which packet it carried, the lower bits of its number.
+    /// For each transmission: the packet that it sent, by the lower bits of its number.
     log: Box<[u32]>,
-    /// The transmissions before this one are judged: what they carried has come, or counts as lost, or was sent again.
+    /// Transmissions before this one are judged: their packets have arrived, or count as lost, or were sent again.
     judged: u32,
-    /// The transmission behind the last that is known to have come.
+    /// The number after the last transmission that is known to have arrived.
     newest: u32,
-    /// The transmission that comes next.
+    /// The next transmission.
     sent: u32,
-    /// Packets that were sent, are not acknowledged and do not count as lost.
+    /// Number of packets that were sent, are not acknowledged, and do not count as lost.
     in_flight: u32,
-    /// The most that may be: one bandwidth-delay product.
+    /// Maximum number of packets in flight: one bandwidth-delay product.
     limit: u32,
-    /// The most that `next` may be ahead of `una`: what the peer's bitmap holds.
+    /// Maximum distance of `next` from `una`: the size of the peer's bitmap.
     span: u32,
-    /// Transmissions that may overtake a packet before it counts as lost.
+    /// Number of transmissions that may overtake a packet before it counts as lost.
     tolerance: u32,
-    /// When all before this has come, the tolerance shrinks.
+    /// When all packets before this one have arrived, the tolerance shrinks.
     tolerant_until: u64,
-    /// When transmissions of packets that had been sent before were made, now and then.
+    /// Some of the times at which packets were sent again, with their transmissions.
     marks: [(u32, Instant); MARKS],
     mark: usize,
 }
@@ -128,7 +128,7 @@ impl Flight {
         self.next
     }
 
-    /// Whether all that was sent has come.
+    /// Whether all packets sent have arrived.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.una == self.next
@@ -138,29 +138,29 @@ impl Flight {
         self.in_flight
     }
 
-    /// The most packets that may be in flight.
+    /// Maximum number of packets in flight.
     pub(super) fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// One bandwidth-delay product, in packets.
+    /// Sets the limit to one bandwidth-delay product, in packets.
     pub(super) fn set_limit(&mut self, limit: u32) {
         self.limit = limit.max(1);
     }
 
-    /// Whether one more packet may be under way.
+    /// Whether one more packet may be in flight.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         self.in_flight < self.limit && self.sent.wrapping_sub(self.judged) < self.log.len() as u32
     }
 
-    /// Whether a packet may be sent that was not sent before.
+    /// Whether a packet may be sent for the first time.
     #[inline]
     pub(super) fn has_room_for_new(&self) -> bool {
         self.has_room() && self.next - self.una < u64::from(self.span)
     }
 
-    /// Whether there is room for one more new packet at most.
+    /// Whether there is room for at most one more new packet.
     #[inline]
     pub(super) fn is_nearly_full(&self) -> bool {
         self.in_flight + 1 >= self.limit
@@ -173,7 +173,7 @@ impl Flight {
         self.lost_count > 0
     }
 
-    /// Packets that count as lost.
+    /// Number of packets that count as lost.
     pub(super) fn lost(&self) -> u32 {
         self.lost_count
     }
@@ -189,7 +189,7 @@ impl Flight {
         Some(n)
     }
 
-    /// Whether a packet that was sent has come.
+    /// Whether a packet that was sent has arrived.
     pub(super) fn has_come(&self, n: u64) -> bool {
         n < self.una || n < self.next && self.acked.get(n)
     }
@@ -234,17 +234,17 @@ impl Flight {
         self.note_transmission(n);
     }
 
-    /// Whether the acknowledgement of what transmission `t` sent again can be that of `t`, and not of an earlier one that was thought
-    /// lost: a round trip must have passed.
+    /// Whether an acknowledgement of a packet that transmission `t` sent again can be the answer to `t`, and not to an earlier transmission
+    /// that was taken for lost: a round trip must have passed.
     fn can_be_answered(&self, now: Instant, t: u32, rtt: Option<Duration>) -> bool {
         let Some(rtt) = rtt else { return false };
-        // The last mark that is not behind it; it left at most one step after that.
+        // The last mark that is not after `t`; `t` was sent at most one interval after it.
         let before = |&&(mark, _): &&(u32, Instant)| t.wrapping_sub(mark) as i32 >= 0;
         let Some(&(_, at)) = self.marks.iter().filter(before).max_by_key(|&&(_, at)| at) else { return true };
         now.saturating_since(at) >= rtt - rtt / MARK_EVERY
     }
 
-    /// Everything before `expected` has come, and what `selective` says. `rtt` is the shortest round trip that was seen.
+    /// All packets before `expected` have arrived, and those in `selective`. `rtt` is the shortest measured round-trip time.
     pub(super) fn acknowledge(
         &mut self,
         now: Instant,
@@ -285,7 +285,7 @@ impl Flight {
         }
         let end = match (selective.furthest, selective.bits) {
             (true, _) => u64::MAX,
-            // Nothing is said about what is behind the bitmap.
+            // There is no information about packets after the bitmap.
             (false, 0) => expected,
             (false, bits) => selective.first + u64::from(bits),
         };
@@ -296,7 +296,7 @@ impl Flight {
         Progress { came, lost }
     }
 
-    /// A packet has come: no more under way, nor lost.
+    /// A packet has arrived: it is neither in flight nor lost.
     fn note_came(&mut self, now: Instant, n: u64, rtt: Option<Duration>) {
         if self.lost.take(n) {
             self.lost_count -= 1;
@@ -305,10 +305,10 @@ impl Flight {
         }
         let t = self.order[self.place(n)];
         if self.resent.get(n) && !self.can_be_answered(now, t, rtt) {
-            // It was late, not lost: packets overtake each other here. Of one that was sent again before, the acknowledgement may have
-            // been lost.
+            // The packet was late, not lost: the network reorders packets. For a packet that was sent again before, it may be an
+            // acknowledgement that was lost.
             if !self.resent_twice.get(n) {
-                // What is tolerated must be remembered.
+                // The tolerance is limited by the length of the log.
                 self.tolerance = (2 * self.tolerance + 1).min(MAX_TOLERANCE).min(self.log.len() as u32 / 4);
                 self.tolerant_until = self.next;
             }
@@ -317,7 +317,8 @@ impl Flight {
         }
     }
 
-    /// Packets that were sent before the newest that has come, and are missing, are lost; of packets from `end` on the peer said nothing.
+    /// Packets that were sent before the newest arrived one, and are missing, are lost; the peer gave no information about packets from
+    /// `end` on.
     fn judge(&mut self, end: u64) -> u32 {
         let mut lost = 0;
         loop {
@@ -326,7 +327,7 @@ impl Flight {
                 return lost;
             }
             if let Some(n) = self.under_way(self.judged) {
-                // What was sent again is told of as soon as it comes; what is new, together with others.
+                // The peer acknowledges a retransmission as soon as it arrives; a new packet is acknowledged together with others.
                 if overtaken <= self.tolerance as i32 || n >= end && !self.resent.get(n) {
                     return lost;
                 }
@@ -336,22 +337,22 @@ impl Flight {
         }
     }
 
-    /// The packet that transmission `t` carried, if it is still under way by it.
+    /// The packet that transmission `t` sent, if it is still in flight by this transmission.
     fn under_way(&self, t: u32) -> Option<u64> {
         let low = self.log[t as usize & (self.log.len() - 1)];
         let ahead = u64::from(low.wrapping_sub(self.una as u32));
-        // What is acknowledged wholly is behind `una`; what was sent again since has its own transmission.
+        // Acknowledged packets are before `una`; a packet that was sent again since has another transmission.
         let n = self.una + ahead;
         let still = ahead < self.next - self.una && self.order[self.place(n)] == t;
         (still && !self.acked.get(n) && !self.lost.get(n)).then_some(n)
     }
 
-    /// Whatever was under way has come or counts as lost.
+    /// All packets in flight have arrived or count as lost.
     fn judge_all(&mut self) {
         (self.judged, self.newest) = (self.sent, self.sent);
     }
 
-    /// A packet counts as lost from now on, if it is under way; whether it was.
+    /// Marks a packet as lost, if it is in flight; returns whether it was.
     pub(super) fn mark_lost(&mut self, n: u64) -> bool {
         let unnoticed = planted(Bug::SrResentOnce) && self.resent.get(n);
         if n < self.una || n >= self.next || self.acked.get(n) || self.lost.get(n) || unnoticed {
@@ -364,8 +365,8 @@ impl Flight {
         true
     }
 
-    /// Nothing was heard for a short while: the oldest packet under way counts as lost, to which the peer has an answer in any case, and
-    /// so does the newest, of whose loss nothing behind it tells. What the peer says to them tells about the others.
+    /// No packet arrived for a short time. The oldest packet in flight counts as lost, because the peer answers it in any case. So does the
+    /// newest, whose loss no later packet would show. The peer's answers to these two give information about the others.
     pub(super) fn probe(&mut self) {
         let under_way = |n: &u64| !self.acked.get(*n) && !self.lost.get(*n);
         let (oldest, newest) = ((self.una..self.next).find(under_way), (self.una..self.next).rfind(under_way));
@@ -375,8 +376,8 @@ impl Flight {
         self.ask_again();
     }
 
-    /// All that is not lost has come, as selective acknowledgements said, and the one that says that it was carried out did not: the
-    /// oldest packet is sent once more, and draws another.
+    /// All packets that are not lost have arrived, according to selective acknowledgements, but the acknowledgement that they were executed
+    /// is missing: the oldest packet is sent once more, to get another acknowledgement.
     fn ask_again(&mut self) {
         if !planted(Bug::SrNotAsked) && self.lost_count == 0 && self.una < self.next && self.acked.take(self.una) {
             self.lost.set(self.una);
@@ -384,7 +385,7 @@ impl Flight {
         }
     }
 
-    /// Nothing was heard for a long while: all that is not acknowledged counts as lost.
+    /// No packet arrived for a long time: all unacknowledged packets count as lost.
     pub(super) fn give_up(&mut self) {
         let mut n = self.una;
         while let Some(missing) = self.acked.first_clear(n, self.next) {
@@ -395,7 +396,7 @@ impl Flight {
         self.ask_again();
     }
 
-    /// Checks what must hold between two calls.
+    /// Checks the invariants between two calls.
     pub(super) fn check_invariants(&self) {
         invariant!(self.next - self.una <= u64::from(self.span), "{} packets in a bitmap", self.next - self.una);
         if self.next - self.una > 256 && !self.next.is_multiple_of(64) {

@@ -1,16 +1,16 @@
-//! The ends of WRITEs that came before their turn.
+//! The last packets of WRITEs that arrived early.
 //!
-//! A program may poll for the end of a WRITE and then read what an earlier WRITE brought: on a reliable connection that is there. So the
-//! last packet of a WRITE is kept while something before it is missing, and placed when its turn comes.
+//! A program may poll for the end of a WRITE and then read the data of an earlier WRITE, which on a reliable connection must be there. So
+//! the last packet of a WRITE is held while an earlier packet is missing, and is placed when its turn comes.
 
 use std::collections::VecDeque;
 
 use crate::memory::Region;
 
-/// Bytes of payload that are kept at most. Memory that was never needed is never touched.
+/// Maximum number of payload bytes that are held. Memory that is never needed is never touched.
 const MAX_BYTES: usize = 4 << 20;
 
-/// A packet that waits for its turn.
+/// A held packet.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     n: u64,
@@ -21,9 +21,9 @@ struct Held {
 
 #[derive(Debug)]
 pub(super) struct HeldWrites {
-    /// In the order of their numbers.
+    /// In the order of the packet numbers.
     waiting: VecDeque<Held>,
-    /// Slots that were used and are not any more; those from `fresh` on were never used.
+    /// Slots that were freed; those from `fresh` on were never used.
     free: Vec<u32>,
     fresh: u32,
     slots: u32,
@@ -32,7 +32,7 @@ pub(super) struct HeldWrites {
 }
 
 impl HeldWrites {
-    /// Room for at most `limit` packets with payloads of at most `mtu` bytes, or as many as are `MAX_BYTES`; 0 where payloads are elided.
+    /// Creates room for at most `limit` packets with payloads of at most `mtu` bytes, limited to `MAX_BYTES`; none if payloads are elided.
     pub(super) fn new(limit: u32, mtu: usize) -> HeldWrites {
         let slots = match mtu {
             0 => limit,
@@ -48,7 +48,7 @@ impl HeldWrites {
         }
     }
 
-    /// Keeps what packet `n` brings for `region`; `false` when there is no room.
+    /// Holds the payload of packet `n` for `region`; returns `false` if there is no room.
     pub(super) fn hold(&mut self, n: u64, region: Region, payload: &[u8]) -> bool {
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -61,13 +61,13 @@ impl HeldWrites {
         let room = &mut self.bytes[slot as usize * self.slot_len..][..self.slot_len];
         let len = payload.len().min(room.len());
         room[..len].copy_from_slice(&payload[..len]);
-        // Most come in the order of their numbers.
+        // Most packets arrive in the order of their numbers.
         let at = self.waiting.iter().rposition(|held| held.n < n).map_or(0, |before| before + 1);
         self.waiting.insert(at, Held { n, region, len, slot });
         true
     }
 
-    /// Hands out what packet `n` brought, if it was kept: its turn has come, and that of all before it.
+    /// Takes the payload of packet `n`, if it was held: everything before it has been executed.
     #[inline]
     pub(super) fn take(&mut self, n: u64) -> Option<(Region, &[u8])> {
         let held = *self.waiting.front().filter(|held| held.n == n)?;

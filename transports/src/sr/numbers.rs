@@ -1,8 +1,8 @@
-//! PSNs and the numbers behind them: numbers count from 0 and never wrap.
+//! PSNs and packet numbers: numbers count from 0 and never wrap around.
 
 use softnic_wire::Psn;
 
-/// A sequence of packets whose number 0 has a certain PSN.
+/// A sequence of packets; number 0 has a given PSN.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Numbers {
     first: Psn,
@@ -19,7 +19,7 @@ impl Numbers {
         self.first.add((n % u64::from(Psn::SPACE)) as u32)
     }
 
-    /// The number with this PSN that is nearest to `near`; `None` when it would be before the first.
+    /// The number with this PSN that is nearest to `near`; `None` if it would be before the first.
     #[inline]
     pub(super) fn number(self, psn: Psn, near: u64) -> Option<u64> {
         let ahead = u64::from(psn.forward_from(self.psn(near)));

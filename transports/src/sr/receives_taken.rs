@@ -1,33 +1,33 @@
-//! Which receives messages have taken: packets name them by number, and come out of order.
+//! The receives that messages have taken. Packets name their receive by number, and arrive out of order.
 
 use super::responder::Hindrance;
 
-/// Receives, counted from the first; the lower 24 bits are what packets name them by.
+/// Numbers of receives, counted from the first; packets contain the lower 24 bits.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ReceivesTaken {
-    /// Those that were used up.
+    /// Number of receives that were used up.
     used: u32,
-    /// Behind the last that a packet lies in.
+    /// The number after the last receive that holds data.
     filled: u32,
 }
 
 impl ReceivesTaken {
-    /// How many were used up.
+    /// Number of receives that were used up.
     #[inline]
     pub(super) fn used(&self) -> u32 {
         self.used
     }
 
-    /// One more is used up.
+    /// One more receive was used up.
     #[inline]
     pub(super) fn note_used(&mut self) {
         self.used = self.used.wrapping_add(1);
     }
 
-    /// How many are before the one that a packet names by `number`; there are no more than `room`.
+    /// The number of receives before the one that a packet names by `number`; there are at most `room`.
     pub(super) fn ahead(&self, number: u32, room: u32) -> Result<u32, Hindrance> {
         let ahead = number.wrapping_sub(self.used) & 0x00ff_ffff;
-        // Beyond the queue there is none now; before its beginning there never will be.
+        // A receive past the queue's end does not exist yet; one before its start never will.
         if ahead >= 1 << 23 {
             Err(Hindrance::INVALID)
         } else if ahead >= room {
@@ -37,7 +37,7 @@ impl ReceivesTaken {
         }
     }
 
-    /// A packet lies in the one that has `ahead` others before it.
+    /// Data was placed in the receive with `ahead` others before it.
     #[inline]
     pub(super) fn note_filled(&mut self, ahead: u32) {
         let behind = self.used.wrapping_add(ahead + 1);
@@ -46,7 +46,7 @@ impl ReceivesTaken {
         }
     }
 
-    /// Whether a packet lies in one that is not used up.
+    /// Whether a receive that is not used up holds data.
     pub(super) fn is_filling(&self) -> bool {
         self.filled.wrapping_sub(self.used) as i32 > 0
     }

@@ -1,7 +1,7 @@
-//! The sending half: requests out, what is missing of them again; acknowledgements and answers with data in.
+//! The sending half: sends requests, and missing packets again; receives acknowledgements and answers with data.
 //!
-//! The send queue, credits, retries and completions are those of RC's requester, the `base` of every call: its window is kept from
-//! the oldest packet whose work request is not done to the next new one.
+//! The send queue, credits, retries and completions are those of RC's requester, the `base` of every call. Its window extends from the
+//! oldest packet whose work request is not done to the next new one.
 
 use softnic_wire::aeth::{Credits, NakCode, RnrTimer, Syndrome};
 use softnic_wire::opcode::{Kind, Service};
@@ -25,15 +25,15 @@ use crate::{Host, Inbound, SendOp, Status, Vitals};
 pub(super) struct Requester {
     pub(super) flight: Flight,
     numbers: Numbers,
-    /// READ responses and values of atomics; their PSNs begin with that of the first request.
+    /// READ responses and values of atomics; their PSNs start with that of the first request.
     answers: Arrivals,
     timer: FlightTimer,
-    /// Packets sent since one asked for an acknowledgement, and after how many the next one does.
+    /// Number of packets sent since the last acknowledgement request, and the number after which the next packet requests one.
     since_ack_req: u32,
     ack_every: u32,
-    /// A packet whose answer tells the round-trip time, and when it left.
+    /// The packet whose answer gives the round-trip time, and when it was sent.
     timed: Option<(u64, Instant)>,
-    /// The peer refused this request; it fails when those before it are done.
+    /// The peer refused this request; it fails after the earlier ones are done.
     refused: Option<(u64, Status)>,
     /// The loss of packets before this one was reported to congestion control.
     told_lost: u64,
@@ -54,13 +54,13 @@ impl Requester {
         }
     }
 
-    /// How it stands, where `base` is what the standard's half says.
+    /// The state for observers; `base` is the state of the standard's half.
     pub(super) fn vitals(&self, base: Vitals) -> Vitals {
         let (requested, in_flight) = (self.flight.una(), self.flight.in_flight());
         Vitals { requested, in_flight, window: Some(self.flight.limit()), ..base }
     }
 
-    /// Everything ends: no clock runs, nothing is owed.
+    /// Stops all timers, and drops the answers that are owed.
     pub(super) fn stop(&mut self, timers: &mut TimerTable) {
         self.timer.stop(timers);
         self.answers.fall_silent();
@@ -79,7 +79,7 @@ impl Requester {
     }
 
     /// Writes the next request packet, if one is due.
-    #[allow(clippy::too_many_arguments)] // what the caller has at hand anyway
+    #[allow(clippy::too_many_arguments)] // the caller has all of these at hand
     pub(super) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -101,7 +101,7 @@ impl Requester {
             return Ok(false);
         }
         if base.draining && self.since_ack_req > 0 && !self.flight.is_empty() {
-            // What was sent counted on a successor to ask for an answer, which may not begin any more (SQD).
+            // The packets sent relied on a successor to request an answer, and that successor may not start any more (SQD).
             self.flight.mark_lost(self.flight.next() - 1);
         }
         let Some((n, position)) = self.choose(base, link) else { return Ok(false) };
@@ -113,7 +113,7 @@ impl Requester {
         let slot = base.queue.at(position);
         let (awaits_data, pauses) = (slot.awaits_data(), slot.ends_with(n) || !base.may_continue(slot));
         base.rd_atomic += u32::from(!again && awaits_data);
-        // Data answers for itself.
+        // A request for data is answered by the data.
         let ack_req = self.must_ask(again, base, link)
             || !base.credit_goes_on(position, slot.ends_with(n), link)
             || !awaits_data && pauses && (base.hastened > 0 || base.next_new(false).is_none());
@@ -130,7 +130,7 @@ impl Requester {
         if again {
             self.flight.on_resent(now, n, rtt.shortest());
             host.counters().retransmitted_packets += 1;
-            // Which of the two transmissions is answered could not be told.
+            // An answer could belong to either transmission, so the measurement is dropped.
             self.timed = self.timed.filter(|&(timed, _)| timed != n);
         } else {
             self.flight.on_sent();
@@ -145,7 +145,7 @@ impl Requester {
         Ok(true)
     }
 
-    /// The packet that goes next: one that counts as lost, else a new one; with the position of its work request.
+    /// The next packet: a lost one, or else a new one; with the position of its work request.
     fn choose(&mut self, base: &mut Base, link: &Link) -> Option<(u64, u32)> {
         if !self.flight.has_room() && self.flight.in_flight() > 0 {
             return None;
@@ -156,24 +156,24 @@ impl Requester {
         }
         if let Some(n) = self.flight.next_lost() {
             let position = base.queue.locate(n)?;
-            // What cannot be read any more is not sent again, and nothing goes before it.
+            // A packet that cannot be read any more is not sent again, and no other packet is sent before it.
             return (!base.is_broken(position)).then_some((n, position));
         }
         if !self.flight.has_room_for_new() {
             return None;
         }
-        // Credits are told in acknowledgements: with nothing under way none would come, so one message goes beyond them.
+        // Credits arrive in acknowledgements. With nothing in flight none would arrive, so one message may exceed the credits.
         let (_, position) = base.next_new(self.flight.is_empty())?;
         Some((self.flight.next(), position))
     }
 
-    /// Whether a packet asks for an acknowledgement, whatever it is: where the flight ends nothing more may go before something is heard.
+    /// Whether a packet must request an acknowledgement: at the end of the flight no other packet may be sent before an answer arrives.
     #[inline]
     fn must_ask(&self, again: bool, base: &Base, link: &Link) -> bool {
         again || self.since_ack_req + 1 >= self.ack_every || self.flight.is_nearly_full() || self.cc_asks(base, link)
     }
 
-    /// Whether congestion control wants an answer to the packet that leaves now: it measures by it, or lets no other packet follow.
+    /// Whether congestion control needs an answer to the current packet: to measure, or because it permits no further packet.
     fn cc_asks(&self, base: &Base, link: &Link) -> bool {
         let mtu = u64::from(link.mtu.bytes());
         base.congestion.is_controlled()
@@ -210,7 +210,7 @@ impl Requester {
 
     // ---- in ----
 
-    /// Takes an acknowledgement of requests.
+    /// Handles an acknowledgement of requests.
     pub(super) fn handle_acknowledgement(
         &mut self,
         now: Instant,
@@ -233,7 +233,7 @@ impl Requester {
         host.counters().stale_acks += u64::from(old);
         self.note(now, expected, selective, link, base, rtt);
         match aeth.syndrome {
-            // An older one brings older credits.
+            // An older acknowledgement has older credits.
             Syndrome::Ack(credits) if !old => {
                 let before = base.queue.sends_before(expected);
                 base.credit_limit = credits.count().map(|n| before.wrapping_add(n));
@@ -242,14 +242,14 @@ impl Requester {
             Syndrome::Nak(code) if !old || self.awaits_data(expected, link, base) => {
                 self.handle_nak(expected, code, host)
             }
-            // Its data is here; the peer does not know.
+            // The data has arrived; the peer does not know.
             Syndrome::Nak(_) => self.answers.demand(),
             _ => {}
         }
         self.settle(link, base, host)
     }
 
-    /// Everything before `expected` has come, and what `selective` says.
+    /// All packets before `expected` have arrived, and those in `selective`.
     fn note(
         &mut self,
         now: Instant,
@@ -294,7 +294,7 @@ impl Requester {
     ) -> Result<(), Failure> {
         host.counters().rnr_naks_received += 1;
         if n >= self.flight.next() || base.is_waiting(now) {
-            return Ok(()); // said twice
+            return Ok(()); // a duplicate
         }
         if base.rnr_retry != RNR_RETRY_FOREVER {
             if base.rnr_retries >= base.rnr_retry {
@@ -311,7 +311,7 @@ impl Requester {
         Ok(())
     }
 
-    /// The peer refuses request `n`, and all before it has come.
+    /// The peer refuses request `n`, and all earlier packets have arrived.
     fn handle_nak(&mut self, n: u64, code: NakCode, host: &mut impl Host) {
         let counters = host.counters();
         let status = match code {
@@ -331,7 +331,7 @@ impl Requester {
         }
     }
 
-    /// Whether data is missing that answers request `n`.
+    /// Whether data that answers request `n` is missing.
     fn awaits_data(&self, n: u64, link: &Link, base: &mut Base) -> bool {
         let Some(position) = base.queue.locate(n) else { return false };
         let slot = base.queue.at(position);
@@ -339,7 +339,7 @@ impl Requester {
         slot.awaits_data() && answers.any(|a| self.answers.judge(a) != PacketOrder::Duplicate)
     }
 
-    /// Takes a READ response or the value of an atomic.
+    /// Handles a READ response or the value of an atomic.
     pub(super) fn handle_answer(
         &mut self,
         now: Instant,
@@ -396,12 +396,12 @@ impl Requester {
         base.retries = 0;
         self.timer.on_progress();
         self.start_timer(now, base, rtt);
-        // A READ is carried out when everything before it has come.
+        // A READ is executed after everything before it has arrived.
         self.note(now, request + 1, Selective::NONE, link, base, rtt);
         self.settle(link, base, host)
     }
 
-    /// Completes what is done: sent, acknowledged, and its data in.
+    /// Completes the work requests that are done: sent, acknowledged, and with all data received.
     fn settle(&mut self, link: &Link, base: &mut Base, host: &mut impl Host) -> Result<(), Failure> {
         let (una, answered) = (self.flight.una(), self.answers.expected());
         let waits = |slot: &Slot| slot.awaits_data() && slot.answers + u64::from(link.mtu.packets(slot.len)) > answered;
@@ -425,7 +425,7 @@ impl Requester {
         if self.is_starved(now, base) {
             return self.timer.stop(&mut base.timers);
         }
-        // While the peer is left alone it cannot answer.
+        // During an RNR pause the peer does not answer.
         let from = base.timers.get(Timer::Rnr).map_or(now, |t| t.max(now));
         let watched = if !self.flight.is_empty() {
             Watched::of(self.flight.in_flight(), self.flight.next() == base.queue.end())
@@ -446,7 +446,7 @@ impl Requester {
     ) -> Result<(), Failure> {
         base.timers.take_expired(Timer::Rnr, now);
         let Some(expired) = self.timer.expire(&mut base.timers, now) else { return Ok(()) };
-        // A peer of which nothing is heard at all is one to give up on, as ever.
+        // If no packet of the peer arrives at all, the retry limit applies as usual.
         if self.flight.has_lost() && base.awaits_credit(now, true) {
             self.expire_behind_credit(now, expired, base, rtt);
             return Ok(());
@@ -458,13 +458,13 @@ impl Requester {
         }
         match expired {
             _ if self.flight.is_empty() => {
-                // The responder hears which of its data is missing.
+                // Notifies the responder of the missing data.
                 self.answers.demand();
                 self.start_timer(now, base, rtt);
             }
             Expired::Low => {
                 self.flight.probe();
-                // Perhaps it may not go yet, because of others that are under way: then those are waited for.
+                // The retransmission may have to wait for packets in flight: then those are waited for.
                 self.start_timer(now, base, rtt);
             }
             Expired::High => self.flight.give_up(),

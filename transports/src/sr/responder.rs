@@ -1,8 +1,8 @@
-//! The receiving half: requests in, out of order too; acknowledgements and answers with data out.
+//! The receiving half: handles requests, also out of order; sends acknowledgements and answers with data.
 //!
-//! What a packet brings is placed when it comes. What must happen in order waits until all before it has come: completions, keys
-//! taken away, READs and atomics, and the end of a WRITE (`held`). A packet that cannot be placed early (there is no receive, the memory may not be written) is dropped
-//! like a lost one; when its turn comes it is answered as RC would answer it.
+//! A payload is placed when it arrives. Effects that must occur in order wait until everything before them has arrived: completions,
+//! invalidated keys, READs and atomics, and the end of a WRITE (`held`). A packet that cannot be placed early, because there is no receive
+//! or the memory may not be written, is dropped like a lost one. When its turn comes, it is answered as RC would answer it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -31,10 +31,10 @@ use crate::round_trip::RoundTrip;
 use crate::timers::{Timer, TimerTable};
 use crate::{Host, Inbound, Status};
 
-/// The high timeout of answers where the program has said none.
+/// The high timeout of answers if the program has set none.
 const HIGH: Duration = Duration::from_millis(500);
 
-/// Why a packet cannot be carried out.
+/// Why a packet cannot be executed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Hindrance {
     NoReceive,
@@ -43,14 +43,14 @@ pub(super) enum Hindrance {
 
 impl Hindrance {
     pub(super) const INVALID: Hindrance = Hindrance::Refuse { code: NakCode::INVALID_REQUEST, receive: None };
-    /// It may come again when there is room, or when its turn has come.
+    /// The packet may be sent again when there is room, or when its turn has come.
     const LATER: Hindrance = Hindrance::NoReceive;
 }
 
-/// The role of a packet in its message, beside its payload.
+/// The role of a packet in its message, besides its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// A part of a message, or a whole WRITE.
+    /// A part of a message, or a complete WRITE.
     Part,
     /// The last packet of a message that takes a receive.
     EndsReceive,
@@ -61,35 +61,35 @@ enum Role {
 pub(super) struct Responder {
     arrivals: Arrivals,
     pub(super) numbers: Numbers,
-    /// Packets that have come early and end a message that takes a receive.
+    /// Packets that arrived early and end a message that takes a receive.
     ends: Bitmap,
-    /// Packets that have come early and ask for data.
+    /// Packets that arrived early and request data.
     asks: Bitmap,
-    /// Packets that have come early and end a WRITE.
+    /// Packets that arrived early and end a WRITE.
     held: HeldWrites,
-    /// Receives that messages took.
+    /// The receives taken by messages.
     pub(super) taken: ReceivesTaken,
-    /// Messages that are whole, by the receive that they take.
+    /// Complete messages, by the receive that they take.
     whole: Box<[Option<Whole>]>,
-    /// READs and atomics that came early, by their number.
+    /// READs and atomics that arrived early, by their number.
     wanted: Vec<(u64, DataRequest)>,
-    /// READs and atomics that may be outstanding.
+    /// Maximum number of outstanding READs and atomics.
     pub(super) max_rd_atomic: usize,
     /// A NAK is due for this packet.
     nak: Option<(u64, Syndrome)>,
-    // Answers with data; see `answers`.
+    // The answers with data; see `answers`.
     pub(super) jobs: VecDeque<Job>,
     pub(super) flight: Flight,
     pub(super) end: u64,
     pub(super) timer: FlightTimer,
-    /// An answer whose acknowledgement tells the round-trip time, and when it left.
+    /// The answer whose acknowledgement gives the round-trip time, and when it was sent.
     pub(super) timed: Option<(u64, Instant)>,
     pub(super) since_ack_req: u32,
     pub(super) ack_every: u32,
     pub(super) silent: u32,
-    /// How long a requester may say nothing to answers.
+    /// The maximum time for a requester to acknowledge answers.
     pub(super) high: Duration,
-    /// A failure found when an answer was to be written; its NAK is due.
+    /// A failure found while an answer was written; its NAK is due.
     pub(super) failure: Option<Failure>,
 }
 
@@ -97,18 +97,18 @@ pub(super) struct Responder {
 pub(super) struct Made {
     /// The first PSN of requests, and so of answers.
     pub(super) first: Psn,
-    /// Packets that its bitmaps hold.
+    /// Number of packets in its bitmaps.
     pub(super) window: u32,
-    /// Ends of WRITEs that it may hold back, and the longest.
+    /// Maximum number of last packets of WRITEs that may be held, and their maximum length.
     pub(super) held: u32,
     pub(super) held_len: usize,
-    /// How far ahead answers may be sent, and how many may be under way.
+    /// How far ahead answers may be sent, and how many may be in flight.
     pub(super) span: u32,
     pub(super) limit: u32,
     pub(super) ack_every: u32,
-    /// READs and atomics that may be outstanding.
+    /// Maximum number of outstanding READs and atomics.
     pub(super) max_rd_atomic: u8,
-    /// Receives that messages may take ahead of the one that is due.
+    /// Number of receives that messages may take ahead of the expected one.
     pub(super) receives: u32,
 }
 
@@ -139,12 +139,12 @@ impl Responder {
         }
     }
 
-    /// Packets of requests that came, and all before them.
+    /// Number of request packets that have arrived without a gap.
     pub(super) fn came(&self) -> u64 {
         self.arrivals.expected()
     }
 
-    /// Owes the peer nothing any more.
+    /// Drops all answers that are owed.
     pub(super) fn fall_silent(&mut self, timers: &mut TimerTable) {
         self.nak = None;
         self.arrivals.fall_silent();
@@ -153,7 +153,7 @@ impl Responder {
         self.end = self.flight.next();
     }
 
-    /// Takes a request.
+    /// Handles a request.
     pub(super) fn handle_request(
         &mut self,
         packet: &Inbound<'_>,
@@ -185,7 +185,7 @@ impl Responder {
         host.counters().out_of_sequence += u64::from(early);
         let role = match self.place(n, packet, link, receives, host) {
             Ok(role) => role,
-            // Its turn will come.
+            // The packet is sent again when its turn comes.
             Err(_) if early => return Ok(()),
             Err(Hindrance::NoReceive) => {
                 host.counters().out_of_buffer += 1;
@@ -210,12 +210,12 @@ impl Responder {
             }
             return Ok(());
         }
-        // A NAK that still waits was for this very packet, which has come meanwhile.
+        // A NAK that still waits was for this very packet, which has arrived meanwhile.
         if self.nak.take().is_some() {
             self.arrivals.demand();
         }
         self.carry_out(n, role, link, receives, host)?;
-        // What came early behind it has its turn too.
+        // Packets after it that arrived early are executed now.
         while self.arrivals.advance() {
             let n = self.arrivals.expected() - 1;
             if let Some((region, bytes)) = self.held.take(n)
@@ -234,7 +234,7 @@ impl Responder {
         Ok(())
     }
 
-    /// Places what packet `n` brings, early or not.
+    /// Places the payload of packet `n`, early or not.
     fn place(
         &mut self,
         n: u64,
@@ -246,7 +246,7 @@ impl Responder {
         let opcode = packet.bth.opcode;
         let ends = opcode.ends_message();
         let mtu = link.mtu.bytes();
-        // A packet that is not the last of its message is full, a last one is not empty (IBA 9.7.4.1.6).
+        // All packets of a message except the last are full, and the last is not empty (IBA 9.7.4.1.6).
         let fits = match opcode.position() {
             Position::First | Position::Middle => packet.payload_len == mtu,
             Position::Last => packet.payload_len >= 1 && packet.payload_len <= mtu,
@@ -263,7 +263,8 @@ impl Responder {
                     return Err(Hindrance::INVALID);
                 }
                 let ahead = self.taken.ahead(sr.number, receives.room())?;
-                // Of those ahead, WRITEs that complete in a sink take no receive: which one is its own is known when they have come.
+                // WRITEs among the earlier messages take no receive if they complete in a sink: the packet's own receive is known once they
+                // have arrived.
                 if receives.are_in_sink() && ahead > 0 {
                     return Err(Hindrance::NoReceive);
                 }
@@ -296,7 +297,8 @@ impl Responder {
                     }
                 }
                 let region = remote(link, reth.rkey, reth.va, Access::REMOTE_WRITE);
-                // All that is left of the message, before a byte of it is written; if this is all of it, writing looks at it anyway.
+                // The rest of the message is checked before a byte of it is written. If this packet is the whole rest, writing checks it
+                // anyway.
                 let more = reth.len != packet.payload_len || packet.payload.is_empty();
                 let early = n != self.arrivals.expected();
                 let left_out = planted(Bug::SrNotPlaced) && early;
@@ -345,7 +347,7 @@ impl Responder {
         Role::EndsReceive
     }
 
-    /// Does what must happen in order: all before packet `n` has come and was carried out.
+    /// Executes the in-order effects: everything before packet `n` has arrived and was executed.
     fn carry_out(
         &mut self,
         n: u64,
@@ -358,14 +360,14 @@ impl Responder {
             Role::Part => Ok(()),
             Role::EndsReceive => {
                 let at = self.taken.used() as usize & (self.whole.len() - 1);
-                // A peer that named another receive than the one whose turn it is has lost count.
+                // A peer that names another receive than the expected one has miscounted.
                 let Some(whole) = self.whole[at].take() else {
                     return Err(self.refuse(n, NakCode::INVALID_REQUEST, None, host));
                 };
                 if let Some(key) = whole.invalidate
                     && host.invalidate(link.qpn, link.pd, key).is_err()
                 {
-                    // Without a word to the requester: nothing from here on is acknowledged.
+                    // The requester is not notified: nothing from here on is acknowledged.
                     self.arrivals.fall_silent();
                     return Err(Failure::Invalidate);
                 }
@@ -391,7 +393,7 @@ impl Responder {
         link: &Link,
         host: &mut impl Host,
     ) -> Result<(), Failure> {
-        // No more than was agreed on (IBA 9.7.4.1.7).
+        // The agreed number is the limit (IBA 9.7.4.1.7).
         if !self.make_room() {
             return Err(self.refuse(n, NakCode::INVALID_REQUEST, None, host));
         }
@@ -415,7 +417,7 @@ impl Responder {
         Ok(())
     }
 
-    /// Refuses request `n` for good: the queue pair stops (IBA 9.9.2.4).
+    /// Refuses request `n` permanently: the queue pair stops (IBA 9.9.2.4).
     fn refuse(&mut self, n: u64, code: NakCode, receive: Option<Status>, host: &mut impl Host) -> Failure {
         match code {
             NakCode::INVALID_REQUEST => host.counters().resp_remote_invalid_request += 1,
@@ -426,14 +428,15 @@ impl Responder {
         Failure::Refused { code, receive }
     }
 
-    /// The memory of request `n` is gone since it came.
+    /// The memory of request `n` was deregistered after the request arrived.
     pub(super) fn refuse_late(&mut self, n: u64, host: &mut impl Host) {
         self.jobs.clear();
         self.end = self.flight.next();
         self.failure = Some(self.refuse(n, NakCode::REMOTE_ACCESS_ERROR, None, host));
     }
 
-    /// Writes a NAK for request `n`, whose answer cannot be given a second time. The requester fails if it needs it, else it says so.
+    /// Writes a NAK for request `n`, whose answer cannot be sent again. The requester fails if it needs the answer; otherwise it says that
+    /// it has it.
     pub(super) fn transmit_doubt(&mut self, tx: &mut TxFrame<'_>, link: &Link, n: u64) -> bool {
         let due = self.arrivals.is_due();
         let syndrome = Syndrome::Nak(NakCode::REMOTE_ACCESS_ERROR);
@@ -455,13 +458,13 @@ impl Responder {
         let contents = AckContents { responses: false, expected, syndrome, msn: self.taken.used() };
         let sent = acknowledgement::emit(tx, link, &mut self.arrivals, self.numbers, &contents);
         if matches!(syndrome, Syndrome::Nak(_)) {
-            // What was refused is not acknowledged later, nor what is behind it.
+            // A refused request is not acknowledged later, nor are those after it.
             self.arrivals.fall_silent();
         }
         sent
     }
 
-    /// The peer acknowledges answers.
+    /// Handles the peer's acknowledgement of answers.
     pub(super) fn handle_acknowledgement(
         &mut self,
         now: Instant,

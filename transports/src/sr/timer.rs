@@ -1,4 +1,4 @@
-//! How long to wait: the low and high timeouts.
+//! The low and high timeouts.
 
 use std::time::Duration;
 
@@ -7,37 +7,37 @@ use softnic_wire::Instant;
 use crate::round_trip::RoundTrip;
 use crate::timers::{Timer, TimerTable};
 
-/// Fewer packets under way than this cannot be relied on to tell of the loss of one of them (IRN, section 3.1).
+/// With fewer packets in flight than this, their arrival cannot be relied on to show the loss of one of them (IRN, section 3.1).
 const FEW: u32 = 3;
-/// The high timeout where the program asked for none, or has not said yet.
+/// The high timeout if the program set no timer, or has not set it yet.
 const DEFAULT_HIGH: Duration = Duration::from_millis(100);
 
-/// What a timer watches over.
+/// The packets that a timer covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Watched {
-    /// So few packets, or the last ones: nothing behind them tells of their loss.
+    /// Few packets, or the last ones: no later packet shows their loss.
     Tail,
-    /// Packets that others should follow. They do not where the window or credits are used up, and where all
-    /// acknowledgements of it were lost nothing else would ever be heard.
+    /// Packets that others should follow. There are none if the window or the credits are used up; then, if all acknowledgements were lost,
+    /// nothing else would ever arrive.
     Flight,
-    /// Data that the peer sends again by itself, if it is there and knows that it is missing.
+    /// Data that the peer sends again by itself, if the peer is there and knows that the data is missing.
     Data,
 }
 
 impl Watched {
-    /// What `in_flight` packets are; `last`: there are none to send behind them.
+    /// The class of `in_flight` packets; `last` means that there are none to send after them.
     #[inline]
     pub(super) fn of(in_flight: u32, last: bool) -> Watched {
         if in_flight < FEW || last { Watched::Tail } else { Watched::Flight }
     }
 }
 
-/// A timeout that has come.
+/// A timeout that has expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expired {
     /// The short one: the oldest packet is sent again.
     Low,
-    /// The long one, that counts as a retry: everything is.
+    /// The long one, which counts as a retry: all packets are sent again.
     High,
 }
 
@@ -45,11 +45,11 @@ pub(super) enum Expired {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FlightTimer {
     timer: Timer,
-    /// The timeout that the timer is set to is the long one.
+    /// The timer is set to the long timeout.
     high: bool,
-    /// When a packet left last, or will where the peer must be left alone before.
+    /// When the last packet was sent, or will be sent after an RNR pause.
     sent: Instant,
-    /// Low timeouts since something was heard; each doubles the next.
+    /// Number of low timeouts since the last answer; each doubles the next one.
     silent: u32,
 }
 
@@ -62,18 +62,18 @@ impl FlightTimer {
         timers.stop(self.timer);
     }
 
-    /// Something was heard.
+    /// An answer has arrived.
     pub(super) fn on_progress(&mut self) {
         self.silent = 0;
     }
 
-    /// A packet leaves: what will be heard of it and of all before it is heard within the low timeout.
+    /// A packet is sent: the answers to it and to all earlier ones arrive within the low timeout.
     #[inline]
     pub(super) fn on_sent(&mut self, now: Instant) {
         self.sent = now;
     }
 
-    /// Starts the timer anew, `from` now or later.
+    /// Restarts the timer, `from` now or later.
     #[inline]
     pub(super) fn start(
         &mut self,
@@ -84,25 +84,25 @@ impl FlightTimer {
         high: Option<Duration>,
     ) {
         let long = high.unwrap_or(DEFAULT_HIGH);
-        // From the last packet on, however much is heard of those before it; data is waited for from the last of it on.
+        // Counted from the last packet sent, whatever answers to earlier ones arrive; for data, from the last data received.
         let (short, since) = match watched {
             Watched::Tail => (rtt.low(), self.sent),
             Watched::Flight => (rtt.probe(), self.sent),
             Watched::Data => (rtt.probe(), from),
         };
-        // However short it is at first, the long one has its turn: a peer that is gone must be noticed.
+        // However short the low timeout is at first, it doubles until the long one applies, so that a dead peer is detected.
         let short = 1u32.checked_shl(self.silent).and_then(|factor| short.checked_mul(factor));
         let (at, is_high) = match (short, high) {
             (Some(short), _) if short < long => ((since + short).max(from), false),
             (_, Some(high)) => (from + high, true),
-            // Nobody wants to hear of it; asking goes on.
+            // Without an ACK timeout there is no failure; the requests are repeated.
             (_, None) => (from + long, false),
         };
         self.high = is_high;
         timers.set(self.timer, at);
     }
 
-    /// Whether the time has come.
+    /// Whether the timer has expired, and which timeout it was.
     pub(super) fn expire(&mut self, timers: &mut TimerTable, now: Instant) -> Option<Expired> {
         if !timers.take_expired(self.timer, now) {
             return None;

@@ -1,4 +1,4 @@
-//! What leaves next: acknowledgements first, then requests and answers with data in turns, each in the half's own kind.
+//! Selects the next packet: acknowledgements first, then requests and answers with data alternate, each in its half's own protocol.
 
 use softnic_wire::{Instant, TxFrame};
 
@@ -7,7 +7,7 @@ use crate::negotiation::Choice;
 use crate::{Host, QueuePair};
 
 impl Sr {
-    /// An acknowledgement, if one is owed.
+    /// Writes an acknowledgement, if one is owed.
     fn transmit_acknowledgement(&mut self, tx: &mut TxFrame<'_>) -> bool {
         let Some(link) = &self.rc.link else { return false };
         if let Some(responder) = &mut self.responder
@@ -18,7 +18,7 @@ impl Sr {
         self.requester.as_mut().is_some_and(|requester| requester.transmit_acknowledgement(tx, link))
     }
 
-    /// One packet of an answer with data, if one is owed.
+    /// Writes one packet of an answer with data, if one is owed.
     fn transmit_answer(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         if let Some(responder) = &mut self.responder {
             if responder.has_answers() && self.rc.requester.must_pace_answer(now) {
@@ -35,7 +35,8 @@ impl Sr {
             }
             return sent;
         }
-        // The peer's requests are standard ones; no answer of theirs waits for requests that are of the other kind.
+        // The peer's requests are standard ones, while the local requests are not. An acknowledgement does not wait for a reply of the
+        // other kind.
         self.rc.release_ack();
         let before = self.rc.state;
         let sent = self.rc.responder.has_answer() && self.rc.transmit_answer(now, tx, host).0;
@@ -48,12 +49,12 @@ impl Sr {
         self.responder.as_ref().map_or_else(|| self.rc.responder.owes_data(), |r| r.has_answers())
     }
 
-    /// One packet, where at least one of the two halves speaks Selective Repeat.
+    /// Writes one packet, if at least one of the two halves uses Selective Repeat.
     pub(super) fn transmit_any(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         if self.transmit_acknowledgement(tx) {
             return true;
         }
-        // Requests and answers with data take turns: one long READ after the other would keep every request from leaving.
+        // Requests and answers with data alternate. Otherwise continuous READs of the peer would block all requests.
         let data = self.has_answers();
         if data && self.requests_turn && self.transmit_request(now, tx, host) {
             return true;
@@ -68,7 +69,7 @@ impl Sr {
         self.transmit_request(now, tx, host)
     }
 
-    /// One packet of a request, if there is one to send.
+    /// Writes one packet of a request, if there is one to send.
     fn transmit_request(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         if !self.rc.state.sends() {
             return false;

@@ -1,4 +1,4 @@
-//! The bitmap of a receive or READ: a bit for each packet, in memory that the program named.
+//! The bitmap of a receive or READ: one bit for each packet, in memory given by the program.
 
 use softnic_wire::Qpn;
 
@@ -13,12 +13,12 @@ pub(super) struct Bitmap {
     pub(super) memory: Sge,
 }
 
-/// What became of a bit.
+/// The result for a bit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Bit {
-    /// It is set now, and was not before.
+    /// The bit is newly set.
     New,
-    /// It was set before.
+    /// The bit was set before.
     Known,
     /// The bitmap has no such bit.
     Outside,
@@ -30,7 +30,7 @@ impl Bitmap {
         Region { qpn, pd, key: memory.lkey, addr: memory.addr.wrapping_add(at.into()), access: Access::LOCAL_WRITE }
     }
 
-    /// Nothing has come.
+    /// Clears all bits.
     pub(super) fn clear(&self, memory: &impl Memory) -> Result<(), AccessError> {
         const ZEROS: [u8; 256] = [0; 256];
         for at in (0..self.memory.len).step_by(ZEROS.len()) {
@@ -40,7 +40,7 @@ impl Bitmap {
         Ok(())
     }
 
-    /// Whether packet `index` came before.
+    /// Whether packet `index` arrived before.
     pub(super) fn look(&self, index: u32, memory: &impl Memory) -> Result<Bit, AccessError> {
         if index / 8 >= self.memory.len {
             return Ok(Bit::Outside);
@@ -49,7 +49,7 @@ impl Bitmap {
         Ok(if byte >> (index % 8) & 1 == 1 { Bit::Known } else { Bit::New })
     }
 
-    /// Packet `index`, which the bitmap has room for, came.
+    /// Sets the bit of packet `index`, which must be inside the bitmap.
     pub(super) fn set(&self, index: u32, memory: &impl Memory) -> Result<(), AccessError> {
         let byte = self.byte(index, memory)? | 1 << (index % 8);
         memory.write(self.region(index / 8), &[byte])

@@ -1,4 +1,4 @@
-//! XP where the receiver decides when packets leave ([`Credit`](crate::congestion::Credit)): what waits for credit.
+//! XP with receiver-granted credit ([`Credit`](crate::congestion::Credit)): the packets that wait for credit.
 
 use softnic_wire::{Instant, TxFrame};
 
@@ -7,7 +7,7 @@ use crate::congestion::on_wire;
 use crate::{Host, Inbound};
 
 impl Xp {
-    /// A packet of the peer came, of any kind.
+    /// A packet of the peer has arrived, of any kind.
     #[inline]
     pub(super) fn note_heard(&mut self, now: Instant) {
         if let Some(credit) = &mut self.rest.credit {
@@ -21,23 +21,23 @@ impl Xp {
             return;
         };
         credit.receive(now, packet, host);
-        // The wait for more of it may begin now, where nothing else is due.
+        // The wait for more credit may start now, if nothing else is due.
         self.refresh();
     }
 
-    /// Whether a packet may leave as far as the peer has granted it.
+    /// Whether the peer has granted enough credit for a packet.
     pub(super) fn has_credit(&self) -> bool {
         self.rest.credit.as_ref().is_none_or(|credit| credit.may_send_any())
     }
 
-    /// Bytes on the wire that are still to be sent, about.
+    /// An estimate of the bytes on the wire that are still to be sent.
     fn waiting(&self) -> u32 {
         let Some(link) = &self.link else { return 0 };
         let payload = self.sender.bytes_left(link.mtu) + self.rest.jobs.bytes_left(link.mtu);
         on_wire(link, payload, payload.div_ceil(u64::from(link.mtu.bytes())))
     }
 
-    /// Writes the packet of credit that is due, if one is.
+    /// Writes the credit packet that is due, if there is one.
     pub(super) fn transmit_credit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         let waiting = if self.state.sends() { self.waiting() } else { 0 };
         let receives = self.state.receives();

@@ -1,4 +1,4 @@
-//! How a queue pair of XP stops: what fails ends with a status of its own, all other work is flushed.
+//! How a queue pair of XP stops: failed work completes with its own status, and all other work is flushed.
 
 use super::{NEVER, Xp, receiver, sender};
 use crate::{Event, Host, QpState, Status};
@@ -13,7 +13,7 @@ impl Xp {
 
     pub(super) fn on_send_failure(&mut self, failure: sender::Failure, host: &mut impl Host) {
         match failure {
-            // What was received has nothing to do with what could not be sent (IBA 10.3.1.6).
+            // Receiving is not affected by a failed send (IBA 10.3.1.6).
             sender::Failure::Work(position, status) if self.settings.uc => {
                 self.state = QpState::SendQueueError;
                 self.sender.flush(Some((position, status)), host);
@@ -30,7 +30,7 @@ impl Xp {
         self.stop(None, None, host);
     }
 
-    /// To the error state: the receive in use and one send end with a status of their own, all others are flushed.
+    /// Enters the error state: the receive in use and one send complete with their own status, all others are flushed.
     pub(super) fn stop(&mut self, receive: Option<Status>, send: Option<(u32, Status)>, host: &mut impl Host) {
         if self.state == QpState::Error {
             return;

@@ -1,5 +1,5 @@
-//! Congestion control apart from reliability (OptiNIC §3.1.3): what is in flight is what was sent after the newest packet that
-//! feedback named, so a lost packet needs no state and no timer.
+//! Congestion control without reliability (OptiNIC §3.1.3): the data in flight is what was sent after the newest packet named by feedback,
+//! so a lost packet needs no state and no timer.
 
 use std::time::Duration;
 
@@ -9,66 +9,68 @@ use softnic_wire::{Instant, Psn};
 use crate::congestion::{CongestionPoint, Feedback};
 use crate::planted::{Bug, planted};
 
-/// Packets that asked and whose feedback may still count.
+/// Maximum number of packets that requested feedback which may still count.
 const ASKED: usize = 32;
-/// A packet in so many asks, or in an eighth of the window where that is more: feedback that nobody remembers to have asked for is useless.
+/// One packet in this number requests feedback, or one per eighth of the window if that is more. Feedback for a packet that is no longer
+/// recorded is useless.
 const ASK_EVERY: u32 = 16;
 const ASKS_PER_WINDOW: u64 = 8;
-/// A window that nothing opened for so long lets one packet pass, which asks: all that asked before may have been lost.
+/// If no feedback has opened a closed window for this time, one packet is sent, which requests feedback: all earlier requests may have been
+/// lost.
 const PROBE: Duration = Duration::from_millis(4);
 
-/// A packet that asked for feedback.
+/// A packet that requested feedback.
 #[derive(Debug, Clone, Copy)]
 struct Ask {
     psn: Psn,
-    /// Bytes of payload that had been sent, this packet's too.
+    /// Number of payload bytes sent up to and including this packet.
     sent: u64,
     at: Instant,
 }
 
-/// Round trips that are measured before a limit grows: the shortest of them is one without a queue.
+/// Number of round trips that are measured before the limit may grow: the shortest of them is one without queueing.
 const SAMPLES: u32 = 4;
-/// What fills a path of 100 Gbit/s and 80 ms.
+/// The maximum limit: what fills a path of 100 Gbit/s and 80 ms.
 const MAX_LIMIT: u64 = 1 << 30;
 
-/// What a sender knows of its packets in flight: kept only where its congestion control wants to know.
+/// A sender's record of its packets in flight; only kept if congestion control needs it.
 #[derive(Debug)]
 pub(super) struct Flight {
     asked: [Option<Ask>; ASKED],
     next: usize,
     since_ask: u32,
-    /// Bytes that had been sent when the last packet that asked had left.
+    /// Number of bytes sent when the last packet with a feedback request was sent.
     last_ask: u64,
-    /// Bytes that were sent, and how many of them had been when the newest packet left that feedback named.
+    /// Number of bytes sent, and the part of them that was sent up to the newest packet named by feedback.
     sent: u64,
     passed: u64,
-    /// When the window may be passed by.
+    /// When one packet may be sent although the window is closed.
     probe_at: Instant,
     limit: Option<Limit>,
 }
 
-/// What is in flight at most where no controller decides it: as much as a receiver in software has room for, and more where the round trip
-/// shows that packets are under way and do not stand in a queue, as with Go-Back-N.
+/// The maximum amount in flight if no controller determines it: the buffer of a software receiver, and more if the round-trip time shows
+/// that packets are in flight rather than in a queue, as with Go-Back-N.
 #[derive(Debug)]
 pub(super) struct Limit {
     first: u64,
     bytes: u64,
-    /// A packet would have left, but for the limit.
+    /// The limit has delayed a packet.
     reached: bool,
     shortest: Duration,
     samples: u32,
-    /// Bytes that had been sent when it was last looked at: that is done once a round trip.
+    /// Number of bytes sent at the last adjustment, which is made once per round trip.
     looked_at: u64,
 }
 
 impl Limit {
-    /// This many bytes at first.
+    /// An initial limit of this many bytes.
     pub(super) fn new(bytes: u64) -> Limit {
         let (reached, shortest) = (false, Duration::MAX);
         Limit { first: bytes, bytes, reached, shortest, samples: 0, looked_at: 0 }
     }
 
-    /// A packet that had left when `asked` bytes were sent came back after a round trip; `sent` is how many are by now.
+    /// Processes a round trip of a packet that was sent when `asked` bytes had been sent; by now `sent` bytes have been.
     fn on_round_trip(&mut self, rtt: Duration, asked: u64, sent: u64) {
         (self.shortest, self.samples) = (self.shortest.min(rtt), self.samples.saturating_add(1));
         if asked <= self.looked_at {
@@ -90,7 +92,7 @@ impl Flight {
         Flight { asked, next: 0, since_ask: 0, last_ask: 0, sent: 0, passed: 0, probe_at, limit }
     }
 
-    /// Bytes that may be in flight.
+    /// Maximum number of bytes in flight.
     fn window(&self, congestion: &CongestionPoint) -> u64 {
         self.limit.as_ref().map_or(u64::MAX, |limit| limit.bytes).min(congestion.window())
     }
@@ -99,7 +101,7 @@ impl Flight {
         in_flight <= self.window(congestion)
     }
 
-    /// Whether the next packet asks: one in so many, one at a time at least, and the one that closes the window.
+    /// Whether the next packet requests feedback: one in several, at least one at a time, and the one that closes the window.
     pub(super) fn asks(&self, payload: u32, congestion: &CongestionPoint) -> bool {
         let after_next = self.sent - self.passed + 2 * u64::from(payload);
         let enough = self.since_ask + 1 >= ASK_EVERY
@@ -108,7 +110,7 @@ impl Flight {
         enough || asked_long_ago || self.last_ask <= self.passed || !self.fits(after_next, congestion)
     }
 
-    /// When the window that is closed now may be passed by; `None` while it is open.
+    /// Until when the window is closed; `None` while it is open.
     pub(super) fn closed_until(&mut self, now: Instant, payload: u32, congestion: &CongestionPoint) -> Option<Instant> {
         let in_flight = self.sent - self.passed;
         let open = in_flight == 0 || self.fits(in_flight + u64::from(payload), congestion);
@@ -118,7 +120,7 @@ impl Flight {
         (!open && now < self.probe_at).then_some(self.probe_at)
     }
 
-    /// A packet left.
+    /// A packet was sent.
     pub(super) fn on_sent(&mut self, now: Instant, psn: Psn, payload: u32, asked: bool) {
         self.sent += u64::from(payload);
         self.since_ask = if asked { 0 } else { self.since_ask + 1 };
@@ -130,7 +132,7 @@ impl Flight {
         }
     }
 
-    /// Feedback came; `false` when no packet of this PSN asked, or a newer one was named before.
+    /// Handles feedback; returns `false` if no packet with this PSN requested any, or a newer one was named before.
     pub(super) fn on_feedback(
         &mut self,
         now: Instant,

@@ -1,15 +1,15 @@
-//! What a packet of XP reads or writes of its queue pair (OptiNIC Table 4), beside the template of its frame, where nothing limits what is in
-//! flight.
+//! How much of a queue pair's state a packet of XP reads or writes (OptiNIC Table 4), besides the template of its frame, if nothing limits
+//! the data in flight.
 //!
-//! Every field that a packet in the middle of a message meets is named here. Rings of work requests count with their pointers and positions:
-//! what lies in them is the program's.
+//! All fields that a packet in the middle of a message accesses are listed here. Rings of work requests count with their pointers and
+//! positions; their contents belong to the program.
 
 use super::{Xp, XpSettings, receiver, sender};
 use crate::footprint::of_fields;
 use crate::message::Link;
 use crate::{congestion, recv_queue};
 
-/// Whichever way it goes: states, whom it is for, when a deadline comes, and whether something else has to leave.
+/// In both directions: the states, the destination, the next deadline, and whether another packet has to be sent.
 fn looked_at() -> usize {
     of_fields!(Xp: state, limited, answers, settled, due)
         + of_fields!(Link: qpn, mtu)
@@ -17,7 +17,7 @@ fn looked_at() -> usize {
         + receiver::looked_at()
 }
 
-/// Of a packet that leaves.
+/// For a packet that is sent.
 fn sent() -> usize {
     looked_at()
         + of_fields!(Xp: requests_turn, tell_drained)
@@ -26,19 +26,19 @@ fn sent() -> usize {
         + sender::written()
 }
 
-/// Of a packet of a WRITE that comes.
+/// For a received packet of a WRITE.
 fn received() -> usize {
     looked_at() + of_fields!(Link: pd, access) + receiver::written() + recv_queue::looked_at()
 }
 
-/// Of a packet of a SEND that comes.
+/// For a received packet of a SEND.
 fn received_into_a_receive() -> usize {
     looked_at() + receiver::written() + recv_queue::read()
 }
 
 #[test]
 fn what_a_packet_touches_of_its_queue_pair_does_not_grow() {
-    // docs/xp.md has these.
+    // docs/xp.md has these figures.
     let all = [sent(), received(), received_into_a_receive()];
     let fit = all.iter().zip([109, 84, 125]).all(|(&bytes, most)| bytes <= most);
     assert!(fit, "sent, a WRITE received, a SEND received: {all:?}");

@@ -1,9 +1,9 @@
-//! How a message of XP is cut: the bytes of it that each packet carries, plain or strided (OptiNIC §3.2 b).
+//! How a message of XP is segmented: the bytes in each packet, plain or strided (OptiNIC §3.2 b).
 //!
-//! A message is blocks, each as long as a full packet's payload. Plain, a packet is a block. With stride S, S blocks are a group, which
-//! goes as S packets: packet j of it has the j-th part of each block, so that a lost packet costs each block 1/S of its bytes. Where a
-//! message ends with fewer than S blocks, these are groups of the powers of two that they sum up to, the largest first; what fills no
-//! block is plain.
+//! A message consists of blocks, each of the length of a full packet's payload. Without a stride, a packet is a block. With stride S, S
+//! blocks form a group, which is sent as S packets: packet j of the group contains the j-th part of each block, so that a lost packet costs
+//! each block 1/S of its bytes. If fewer than S blocks remain at the end of a message, they form groups of the powers of two that they sum
+//! up to, the largest first. The part that fills no block is sent without a stride.
 
 use std::ops::Range;
 
@@ -15,16 +15,16 @@ use crate::memory::Runs;
 /// The bytes of one packet: runs of equal length, one block apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fragment {
-    /// Of the first run in the message.
+    /// The offset of the first run in the message.
     pub(crate) offset: u32,
-    /// Bytes of all runs.
+    /// Total length of the runs in bytes.
     pub(crate) len: u32,
-    /// How many runs there are; 1 is plain.
+    /// Number of runs; 1 means no stride.
     pub(crate) stride: u16,
 }
 
 impl Fragment {
-    /// Packet `index` of a message of `len` bytes that is cut by this stride.
+    /// Packet `index` of a message of `len` bytes that is segmented with this stride.
     #[inline]
     pub(crate) fn of(index: u32, len: u32, stride: u16, mtu: PathMtu) -> Fragment {
         let block = mtu.bytes();
@@ -40,7 +40,7 @@ impl Fragment {
         if index >= blocks {
             return Fragment { offset: blocks * block, len: len - blocks * block, stride: 1 };
         }
-        // No run is shorter than a byte.
+        // A run has at least one byte.
         let stride = u32::from(stride).min(block);
         let grouped = blocks & !(stride - 1);
         let (first, stride) = match index < grouped {
@@ -59,7 +59,7 @@ impl Fragment {
         Fragment { offset: first * block + (index - first) * (block / stride), len: block, stride: stride as u16 }
     }
 
-    /// The number of the packet in a message of `message_len` bytes, if it can be one of it.
+    /// The index of the packet in a message of `message_len` bytes, if the message can contain such a packet.
     #[inline]
     pub(crate) fn index(&self, message_len: u32, mtu: PathMtu) -> Option<u32> {
         let block = mtu.bytes();
@@ -75,26 +75,27 @@ impl Fragment {
             return None;
         }
         let run = block / stride;
-        // All of its blocks are whole ones of the message.
+        // All its blocks are full blocks of the message.
         let fits = at % run == 0 && first + stride <= message_len / block;
         fits.then_some(first + at / run)
     }
 
-    /// Where the runs lie in memory that holds the message as it is.
+    /// The position of the runs in memory that contains the message in order.
     #[inline]
     pub(crate) fn runs(&self, mtu: PathMtu) -> Runs {
         Runs { run: self.len / u32::from(self.stride.max(1)), step: mtu.bytes(), count: u32::from(self.stride) }
     }
 
-    /// Where the last run ends in the message.
+    /// The end of the last run in the message.
     #[inline]
     pub(crate) fn end(&self, mtu: PathMtu) -> u64 {
         u64::from(self.offset) + self.runs(mtu).span()
     }
 }
 
-/// The byte ranges of a message that did not come, by the bitmap of its packets: of `message_len` bytes, cut by `stride`. A bit that
-/// the bitmap has no room for counts as missing. Ranges of one packet come in order; those of the next one may lie before them.
+/// The byte ranges of a message that did not arrive, according to the bitmap of its packets: the message has `message_len` bytes and is
+/// segmented with `stride`. A bit outside the bitmap counts as missing. The ranges of one packet are in order; those of the next packet may
+/// be before them.
 pub fn missing_ranges(
     bitmap: &[u8],
     message_len: u32,
@@ -117,7 +118,7 @@ mod tests {
 
     const MTUS: [PathMtu; 5] = [PathMtu::B256, PathMtu::B512, PathMtu::B1024, PathMtu::B2048, PathMtu::B4096];
 
-    /// The bytes that a fragment has, one by one.
+    /// The positions of a fragment's bytes, one by one.
     fn bytes(f: &Fragment, mtu: PathMtu) -> Vec<u32> {
         let Runs { run, step, count } = f.runs(mtu);
         (0..count).flat_map(|k| (0..run).map(move |b| f.offset + k * step + b)).collect()
@@ -126,7 +127,7 @@ mod tests {
     #[test]
     fn a_group_of_blocks_goes_as_as_many_packets_each_with_a_part_of_every_block() {
         let mtu = PathMtu::B256;
-        // Seven blocks and a bit, by four: a group of four, one of two, one of one, and the rest.
+        // Seven blocks and ten bytes, with stride four: a group of four, one of two, one of one, and the rest.
         let cut: Vec<_> = (0..8).map(|i| Fragment::of(i, 7 * 256 + 10, 4, mtu)).collect();
         let expected = [(0, 4), (64, 4), (128, 4), (192, 4), (1024, 2), (1152, 2), (1536, 1), (1792, 1)];
         assert_eq!(cut.iter().map(|f| (f.offset, f.stride)).collect::<Vec<_>>(), expected);
@@ -162,7 +163,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every byte of a message is in one packet, and each packet is known by its number again.
+        /// Every byte of a message is in one packet, and the index of each packet is recovered from its fields.
         #[test]
         fn packets_have_every_byte_of_the_message_once(len in 0u32..70_000, log in 0u32..=11, mtu in 0usize..5) {
             let (mtu, stride) = (MTUS[mtu], 1u16 << log);
@@ -176,7 +177,7 @@ mod tests {
             prop_assert!(seen.iter().all(|&n| n == 1));
         }
 
-        /// What the bitmap says is missing is what did not come.
+        /// The ranges that the bitmap shows as missing are those that did not arrive.
         #[test]
         fn missing_ranges_are_those_of_the_packets_that_are_missing(
             len in 0u32..20_000, log in 0u32..=8, came in prop::collection::vec(any::<u8>(), 0..12),

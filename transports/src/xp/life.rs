@@ -1,4 +1,4 @@
-//! XP as the NIC sees it: its states, what the negotiation decides, and which half takes a call.
+//! XP as the NIC sees it: its states, the effects of the negotiation, and the half that handles each call.
 
 use std::mem;
 
@@ -15,14 +15,14 @@ use crate::send_queue::Numbering;
 use crate::{PostError, RecvWr, SendWr, Vitals};
 
 impl Xp {
-    /// Follows the outcome of the negotiation, as soon as there is one and requests can be sent.
+    /// Applies the outcome of the negotiation, once there is one and requests can be sent.
     fn decide(&mut self) {
         let (Some(agreed), true, Some(link)) = (self.rest.outcome, self.state.sends(), &self.link) else { return };
         let mtu = link.mtu;
         let Rest { standard, choice, unkept, .. } = &mut *self.rest;
         match (agreed, *choice, &mut *standard) {
             (Ok(()), Choice::Waiting, _) => *choice = Choice::Agreed,
-            // An answer that came late; too late, where requests of the standard were sent.
+            // The answer arrived late; too late, if requests of the standard were sent.
             (Ok(()), Choice::Standard(_), Some(below)) if below.is_untouched() => {
                 *choice = Choice::Agreed;
                 below.sends_mut().unpublish();
@@ -34,7 +34,7 @@ impl Xp {
             }
             (Err(reason), Choice::Waiting, Some(below)) => {
                 *choice = Choice::Standard(reason);
-                // Work with a deadline would have none any more.
+                // Work with a deadline would lose its deadline.
                 let bound = self.sender.queue.first_deadline().or(below.receives().first_deadline());
                 *unkept = bound.is_some();
                 self.sender.queue.unpublish();
@@ -55,7 +55,7 @@ impl Xp {
         self.refresh();
     }
 
-    /// The first packet of XP came: receives are taken from the standard, which takes no more requests.
+    /// The first packet of XP has arrived: the receives are taken from the standard's queue pair, which accepts no more requests.
     pub(super) fn take_receives(&mut self) {
         let Rest { standard, config, .. } = &mut *self.rest;
         let Some(standard) = standard else { return };
@@ -63,14 +63,14 @@ impl Xp {
         self.drop_standard();
     }
 
-    /// The standard is gone when nothing is left for it.
+    /// Drops the standard's queue pair when it is not needed any more.
     fn drop_standard(&mut self) {
         if self.receives.is_some() && self.rest.choice == Choice::Agreed {
             self.rest.standard = None;
         }
     }
 
-    /// The standard did something, and may have stopped.
+    /// The standard's queue pair may have stopped.
     fn follow_standard(&mut self, host: &mut impl Host) {
         let Some(standard) = &self.rest.standard else { return };
         match either!(standard, qp => qp.state()) {
@@ -81,7 +81,7 @@ impl Xp {
         self.refresh();
     }
 
-    /// The peer's first message can overtake the last one of the connection manager (IBA 12.9.6).
+    /// The peer's first message can arrive before the last message of the connection manager (IBA 12.9.6).
     fn note_established(&mut self, host: &mut impl Host) {
         if self.state == QpState::ReadyToReceive && !self.established {
             self.established = true;
@@ -89,7 +89,7 @@ impl Xp {
         }
     }
 
-    /// Writes the next packet of the standard, if it has one to send now.
+    /// Writes the next packet of the standard's queue pair, if one can be sent now.
     #[cold]
     fn transmit_standard(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         if self.is_standard_idle() {
@@ -101,7 +101,7 @@ impl Xp {
         sent
     }
 
-    /// When something beside XP's own work has to be done.
+    /// The next timeout besides those of XP's own work.
     #[cold]
     fn poll_other_timeouts(&self) -> Option<Instant> {
         if self.rest.unkept && self.state != QpState::Error {
@@ -111,12 +111,12 @@ impl Xp {
         either!(standard, qp => qp.poll_timeout())
     }
 
-    /// Whether the receiver decides when packets leave.
+    /// Whether the receiver decides when packets are sent.
     fn is_credited(&self) -> bool {
         self.rest.credit.as_ref().is_some_and(|credit| credit.is_agreed())
     }
 
-    /// Feedback is wanted from now on, or not.
+    /// Starts or stops collecting feedback, as the controller requires.
     fn follow_controller(&mut self) {
         let usual = |mtu| u64::from(FlightLimit::usual(mtu)) * u64::from(mtu.bytes());
         let credited = self.is_credited();
@@ -250,7 +250,8 @@ impl QueuePair for Xp {
         }
         match (self.sends_own(), &mut self.rest.standard) {
             (false, Some(standard)) => {
-                // Posted before it was known that nobody keeps it, and on its way since: never silently without a bound.
+                // Posted before it was known that its deadline cannot be kept, and passed on since. A deadline must never be dropped
+                // silently.
                 self.rest.unkept |= wr.best_effort.is_some();
                 self.settled &= !self.rest.unkept;
                 either!(standard, qp => qp.write_send(&SendWr { best_effort: None, ..*wr }))
@@ -272,7 +273,7 @@ impl QueuePair for Xp {
             (_, Some(link)) => {
                 self.sender.queue.publish(link.mtu, Numbering::Apart);
                 if self.sender.queue.has_locals() {
-                    // Those that wait for no packet are carried out also where none can leave.
+                    // Local operations that wait for no packet are executed even if no packet can be sent.
                     let draining = self.state == QpState::SendQueueDrain;
                     if let Err(failure) = self.sender.advance(draining, host) {
                         self.on_send_failure(failure, host);
@@ -318,7 +319,7 @@ impl QueuePair for Xp {
             return false;
         }
         let opcode = packet.bth.opcode;
-        // A request of the peer moves none of ours.
+        // A request of the peer has no effect on the local requests.
         let mut may_send = true;
         match opcode.service() {
             Service::Xp => {
@@ -335,7 +336,7 @@ impl QueuePair for Xp {
             }
             _ => {
                 let own = self.sends_own();
-                // Of each kind of requests, and of their answers, one is spoken.
+                // In each direction, one kind of requests and answers is used.
                 let other = if opcode.is_response() { own } else { self.receives.is_some() };
                 match &mut self.rest.standard {
                     Some(standard) if !other || opcode.service() == Service::Cnp => {
@@ -364,7 +365,7 @@ impl QueuePair for Xp {
             return true;
         }
         let sent = self.transmit_own(now, tx, host);
-        // Where nothing ends by itself, only the request of a READ begins to.
+        // If no work has a deadline yet, only the request of a READ can add one.
         if self.limited || self.due != NEVER || self.sender.reads.outstanding > 0 {
             self.refresh();
         }

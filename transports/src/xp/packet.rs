@@ -1,4 +1,4 @@
-//! One packet of XP: its bytes out of memory into a frame, or out of a frame into memory.
+//! One packet of XP: copies its bytes from memory into a frame, or from a frame into memory.
 
 use softnic_wire::{ExtHeaders, PacketFields, PathMtu, Template, TxFrame};
 
@@ -9,14 +9,14 @@ use crate::qp::PayloadMode;
 use crate::send_queue::Source;
 use crate::wr::{Sge, scatter};
 
-/// The memory that a packet's bytes come from, as its message names it.
+/// The source of a packet's bytes.
 pub(super) struct From<'a> {
     pub(super) source: &'a Source<'a>,
     pub(super) access: Access,
 }
 
 /// Writes a packet: headers, bytes and ICRC.
-#[inline(always)] // headers that the caller knows are never in memory as fields
+#[inline(always)] // header fields known to the caller are never written to memory
 pub(super) fn write(
     tx: &mut TxFrame<'_>,
     (link, template): (&Link, &Template),
@@ -54,7 +54,7 @@ fn write_strided(
     Ok(())
 }
 
-/// Copies a fragment's bytes, from byte `at` of it on.
+/// Copies a fragment's bytes, starting with byte `at` of the fragment.
 fn read_runs(
     fragment: &Fragment,
     mtu: PathMtu,
@@ -80,7 +80,7 @@ fn read_runs(
     Ok(())
 }
 
-/// Copies the bytes from `offset` of the message on.
+/// Copies the bytes of the message from `offset` on.
 fn read_at(offset: u64, gather: &Gather<'_>, out: &mut [u8], host: &impl Memory) -> Result<(), AccessError> {
     let sges = match gather.source {
         Source::Gather(sges) => sges,
@@ -106,7 +106,7 @@ fn read_at(offset: u64, gather: &Gather<'_>, out: &mut [u8], host: &impl Memory)
     Ok(())
 }
 
-/// Places the bytes of a fragment in local memory that holds its message.
+/// Places the bytes of a fragment in the local memory of its message.
 #[inline]
 pub(super) fn place(
     fragment: &Fragment,
@@ -122,7 +122,7 @@ pub(super) fn place(
         addr: sge.addr.wrapping_add(at),
         access: Access::LOCAL_WRITE,
     };
-    // Elided bytes are not there.
+    // Elided bytes are missing.
     if fragment.stride == 1 || bytes.len() as u32 != fragment.len {
         return scatter(sges, fragment.offset.into(), bytes, |sge, at, part| host.write(region(sge, at), part));
     }

@@ -16,20 +16,20 @@ use crate::send_queue::{Slot, Source, completion};
 use crate::wr::Sge;
 use crate::{Completion, CqOverflow, Host, Inbound, PartialReason, Status};
 
-/// The READs of a requester. The oldest that is outstanding is the active one: it stands at the head of the send queue, for all before
+/// The READs of a requester. The oldest outstanding one is the active READ. It is at the head of the send queue, because everything before
 /// it is done.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reads {
-    /// Requests that left and whose READ is not done.
+    /// Number of requests sent whose READ is not done.
     pub(super) outstanding: u8,
     pub(super) max: u8,
-    /// Of the active READ: its last fragment came.
+    /// The last fragment of the active READ has arrived.
     last_seen: bool,
-    /// Bytes that were placed.
+    /// Number of bytes placed.
     placed: u32,
-    /// When stragglers have had their time.
+    /// The end of the grace time for late fragments.
     until: Instant,
-    /// Responses that came to READs that were over.
+    /// Number of responses to READs that had ended.
     pub(super) late: u32,
 }
 
@@ -40,14 +40,14 @@ impl Default for Reads {
 }
 
 impl Reads {
-    /// Whether another request may leave.
+    /// Whether another request may be sent.
     pub(super) fn has_room(&self) -> bool {
         self.outstanding < self.max
     }
 }
 
 impl Sender {
-    /// A response came.
+    /// Handles a response.
     pub(super) fn on_response(
         &mut self,
         now: Instant,
@@ -60,7 +60,7 @@ impl Sender {
         let head = self.queue.head_position();
         let distance = ahead(xp.wqe_seq, self.seq(head));
         let position = head.wrapping_add(distance as u32);
-        // One that nobody asked for, or that is done.
+        // The READ was never requested, or is done.
         if distance < 0 || self.reads.outstanding == 0 || position.wrapping_sub(head) >= self.cursor.wrapping_sub(head)
         {
             host.counters().xp_late_packets += 1;
@@ -71,7 +71,7 @@ impl Sender {
         let asked = self.queue.get(position).copied().filter(|slot| slot.awaits_data() && slot.len == xp.len);
         let cut = self.queue.best_effort(position).stride;
         let index = fragment.index(xp.len, link.mtu);
-        // Of a READ the requester knows how it is cut.
+        // The requester knows how the READ is segmented.
         let index = index.filter(|&i| Fragment::of(i, xp.len, cut, link.mtu) == fragment);
         let (Some(slot), Some(index)) = (asked, index) else {
             host.counters().xp_rejected_packets += 1;
@@ -129,7 +129,7 @@ impl Sender {
         Ok(())
     }
 
-    /// The active READ is over, whole or for this reason; so is what left behind it.
+    /// The active READ has ended, completely or for this reason; completes it, and the work requests sent after it.
     pub(super) fn end_read(&mut self, why: Option<PartialReason>, host: &mut impl Host) -> Result<(), CqOverflow> {
         self.complete_sent(host)?;
         let Some(&slot) = self.queue.head().filter(|slot| slot.awaits_data()) else { return Ok(()) };
@@ -155,7 +155,7 @@ impl Sender {
         self.read_deadline(self.queue.head_position(), left, settings).min(self.reads.until)
     }
 
-    /// Ends the READs whose time is over; those with a deadline of their own are ended by that.
+    /// Ends the READs whose time is over. A READ with its own deadline is ended by that deadline.
     pub(super) fn expire_reads(
         &mut self,
         now: Instant,
@@ -178,7 +178,7 @@ struct Job {
     rkey: u32,
     len: u32,
     stride: u16,
-    /// The packet that leaves next, and how often the last one has left.
+    /// The packet that is sent next, and how often the last one was sent.
     next: u32,
     copies: u8,
     until: Instant,
@@ -193,7 +193,7 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    /// For so many at a time.
+    /// Creates room for `max` READs at a time.
     pub(super) fn new(max: u8) -> Jobs {
         Jobs { ring: vec![None; usize::from(max)].into(), first: 0, len: 0 }
     }
@@ -207,14 +207,14 @@ impl Jobs {
         self.len == 0
     }
 
-    /// Bytes of payload that have not left.
+    /// Number of payload bytes that were not sent yet.
     pub(super) fn bytes_left(&self, mtu: PathMtu) -> u64 {
         let ring = |i: u8| self.ring.get((usize::from(self.first) + usize::from(i)) % self.ring.len().max(1));
         let jobs = (0..self.len).filter_map(|i| ring(i).copied().flatten());
         jobs.map(|job| u64::from(job.len).saturating_sub(u64::from(job.next) * u64::from(mtu.bytes()))).sum()
     }
 
-    /// A request came: it is answered, if it is one that the peer may make.
+    /// Handles a request: the READ is answered, if the peer is permitted to make it.
     pub(super) fn request(&mut self, now: Instant, packet: &Inbound<'_>, link: &Link, host: &mut impl Host) {
         let (Some(xp), Some(reth), Some(time)) = (&packet.ext.xp, &packet.ext.reth, packet.ext.xp_time) else { return };
         let stride = xp.stride;
@@ -286,7 +286,7 @@ impl Jobs {
             let ends = last && job.copies >= settings.tail;
             job.next += u32::from(!last);
             let sent = packet::write(tx, (way.link, way.template()), &fields, &ext, &fragment, &from, &*host);
-            // Memory that is gone since the request came is not told of: the requester's time will be over.
+            // If the memory was deregistered after the request arrived, the requester is not notified: the READ ends at its deadline.
             if sent.is_err() {
                 host.count_access_error();
             }

@@ -1,4 +1,4 @@
-//! The receiving half of XP: one active message, each packet of which is placed when it comes (OptiNIC §3.1.1, §3.1.2).
+//! The receiving half of XP: one active message, whose packets are placed when they arrive (OptiNIC §3.1.1, §3.1.2).
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::{Completion, CqOverflow, Host, Inbound, PartialReason, Status, WcOpco
 /// Why the queue pair must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The receive in use ends with this status.
+    /// The receive in use completes with this status.
     Receive(Status),
     /// A completion was lost.
     CqOverflow,
@@ -30,63 +30,63 @@ impl From<CqOverflow> for Failure {
     }
 }
 
-/// Messages that the next packet may be ahead of the active one, or behind it. One packet that says more is of another life of the
-/// connection, or a lie: it would put all that follows into the past.
+/// Maximum distance of the next packet's message from the active one, in both directions. A single packet with a larger distance is from an
+/// earlier connection, or forged: accepting it would make all following messages look old.
 const NEAR: i32 = 1024;
-/// So many packets in a row that agree on it are neither: the network was away for long.
+/// This many consecutive packets with consistent numbers are neither: the network was interrupted for long.
 const RESYNC: u8 = 16;
 
-/// What becomes of the packets of the active message.
+/// The treatment of the packets of the active message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Active {
-    /// There is none: the next message may begin.
+    /// There is no active message: the next one may start.
     None,
-    /// They are placed.
+    /// The packets are placed.
     Open,
-    /// They are dropped: there was no receive for it.
+    /// The packets are dropped, because there was no receive for the message.
     Dropped,
-    /// They are dropped: its receive expired before the first of them came.
+    /// The packets are dropped, because the receive expired before the first one arrived.
     Late,
 }
 
 /// The state of a receiver.
 pub(super) struct Receiver {
     active: Active,
-    /// It is a SEND.
+    /// The active message is a SEND.
     is_send: bool,
-    /// It uses up a receive.
+    /// The active message uses a receive.
     uses_receive: bool,
     solicited: bool,
-    /// The last fragment of the active message came.
+    /// The last fragment of the active message has arrived.
     last_seen: bool,
-    /// The active message ends by itself: `until` is a time. Every packet asks for it.
+    /// The active message ends by itself: `until` is a time. Read for every packet.
     bounded: bool,
-    /// Number of the receive of the next message that uses one up.
+    /// The number of the receive of the next message that uses one.
     next_receive: u16,
-    /// Number of the active message; without one, messages with lower numbers are over.
+    /// The number of the active message. Without one, messages with lower numbers have ended.
     seq: u32,
     len: u32,
-    /// Bytes of it that were placed.
+    /// Number of bytes of the active message that were placed.
     placed: u32,
     imm: Option<u32>,
-    /// When the active message ends by its own age, or because stragglers had their time.
+    /// When the active message ends by its age, or at the end of the grace time for late fragments.
     until: Instant,
-    /// The last packet that was far from the active message, and how many in a row were near it.
+    /// The last packet that was far from the active message, and the number of consecutive packets near it.
     far: u32,
     far_run: u8,
-    /// Packets that were placed, 24 bits.
+    /// Number of packets placed, 24 bits.
     taken: u32,
-    /// Packets that came for messages that were over.
+    /// Number of packets for messages that had ended.
     pub(super) late: u32,
-    /// Bytes of payload and marks of congestion that came, ever.
+    /// The total number of payload bytes and of congestion marks received.
     pub(super) bytes: u64,
     pub(super) marks: u32,
-    /// The last packet that asked for feedback, and when it came.
+    /// The last packet that requested feedback, and when it arrived.
     pub(super) asked: Option<(Psn, Instant)>,
 }
 
 impl Receiver {
-    /// Whose first message has this number.
+    /// Creates a receiver whose first message has this number.
     pub(super) fn new(seq: u32) -> Receiver {
         Receiver {
             active: Active::None,
@@ -111,7 +111,7 @@ impl Receiver {
         }
     }
 
-    /// Takes a packet of a SEND or WRITE.
+    /// Handles a packet of a SEND or WRITE.
     pub(super) fn receive(
         &mut self,
         now: Instant,
@@ -163,7 +163,7 @@ impl Receiver {
         self.late = self.late.wrapping_add(1);
     }
 
-    /// Whether the messages of the peer have been far from the active one for so long that it is ours which is wrong.
+    /// Whether the messages of the peer have been far from the active one for so long that the local number must be wrong.
     #[cold]
     fn is_far_for_long(&mut self, seq: u32) -> bool {
         let agrees = ahead(seq, self.far).abs() <= NEAR;
@@ -172,7 +172,7 @@ impl Receiver {
         self.far_run >= RESYNC
     }
 
-    /// A packet of a message came, and none of it before.
+    /// The first packet of a message has arrived.
     fn begin(
         &mut self,
         now: Instant,
@@ -190,7 +190,7 @@ impl Receiver {
         (self.until, self.bounded) = (NEVER, false);
         self.active = Active::Open;
         let skipped = xp.receive.wrapping_sub(self.next_receive) as i16;
-        // Of these nothing came: they use up their receives all the same, so that receive n is always message n.
+        // No packet of these messages arrived. They use their receives nevertheless, so that receive n always belongs to message n.
         for _ in 0..skipped.max(0) {
             if !receives.are_own() || !has_receive(receives, host) {
                 break;
@@ -267,7 +267,7 @@ impl Receiver {
             bitmap.set(index, &*host).map_err(local)?;
         }
         self.taken = self.taken.wrapping_add(1) & SEQ_MASK;
-        // A copy of the last fragment says nothing new.
+        // A copy of the last fragment has no new data.
         if !(xp.is_last() && self.last_seen) {
             self.placed = self.placed.saturating_add(fragment.len).min(self.len);
         }
@@ -285,12 +285,12 @@ impl Receiver {
         Ok(())
     }
 
-    /// Whether a message all of whose bytes came is whole: one without bytes is when its packet came.
+    /// Whether a message with all bytes received is complete. A message without bytes is complete when its packet has arrived.
     fn is_whole(&self, xp: &XpEth) -> bool {
         self.len > 0 || xp.is_last()
     }
 
-    /// Writes the bytes of a WRITE; `false` when the peer may not.
+    /// Writes the bytes of a WRITE; returns `false` if the peer may not.
     fn write(&self, packet: &Inbound<'_>, fragment: &Fragment, link: &Link, host: &mut impl Host) -> bool {
         let Some(reth) = packet.ext.reth else { return false };
         if !link.access.allows(Access::REMOTE_WRITE) {
@@ -307,7 +307,7 @@ impl Receiver {
                 host.write_runs(Region { addr, ..region }, runs, packet.payload)
             }
             (_, true) => host.write_runs(region, runs, packet.payload),
-            // Elided: nobody looks at the bytes, but the peer must be allowed to write them.
+            // Elided: the bytes are not used, but the peer must be permitted to write them.
             (_, false) => host.check(region, runs.span()),
         };
         if written.is_err() {
@@ -316,7 +316,7 @@ impl Receiver {
         written.is_ok()
     }
 
-    /// The active message is over: its receive completes, if it has one, whole or for this reason.
+    /// The active message has ended: completes its receive, if it has one, completely or for this reason.
     pub(super) fn end(
         &mut self,
         why: Option<PartialReason>,
@@ -347,7 +347,7 @@ impl Receiver {
         }
     }
 
-    /// The receive at the head ends without a packet of its message.
+    /// Completes the receive at the head without any packet of its message.
     fn end_unused(&mut self, why: PartialReason, receives: &mut Receives, host: &mut impl Host) -> Result<(), Failure> {
         self.next_receive = self.next_receive.wrapping_add(1);
         if let Some(bitmap) = self.bitmap(receives) {
@@ -358,7 +358,7 @@ impl Receiver {
         Ok(receives.end_head(Completion { partial: Some(why), ..none }, host)?)
     }
 
-    /// When the active message ends by itself; else [`NEVER`].
+    /// When the active message ends by itself; otherwise [`NEVER`].
     pub(super) fn until(&self) -> Instant {
         self.until
     }
@@ -369,7 +369,7 @@ impl Receiver {
         self.bounded
     }
 
-    /// Ends what has come to its end by now.
+    /// Ends the messages and receives whose time is over.
     pub(super) fn expire(
         &mut self,
         now: Instant,
@@ -395,7 +395,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Packets that were placed; counts round.
+    /// Number of packets placed; wraps around.
     pub(super) fn taken(&self) -> u32 {
         self.taken
     }
@@ -406,7 +406,7 @@ impl Receiver {
     }
 }
 
-/// Whether the headers of a SEND or WRITE agree with each other.
+/// Whether the headers of a SEND or WRITE are consistent.
 #[inline]
 fn is_consistent(packet: &Inbound<'_>, xp: &XpEth) -> bool {
     let uses = match packet.ext.reth {
@@ -421,12 +421,12 @@ fn is_consistent(packet: &Inbound<'_>, xp: &XpEth) -> bool {
     uses == xp.uses_receive() && xp.len <= softnic_wire::segment::MAX_MESSAGE
 }
 
-/// Whether a receive is there; one is taken of a shared queue if need be.
+/// Whether there is a receive; takes one from a shared queue if necessary.
 fn has_receive(receives: &mut Receives, host: &mut impl Host) -> bool {
     receives.head(host).is_some()
 }
 
-/// A message or READ ended without all of its bytes.
+/// Counts a message or READ that ended without all of its bytes.
 pub(super) fn count(why: Option<PartialReason>, missing: u32, host: &mut impl Host) {
     let Some(why) = why else { return };
     let counters = host.counters();
@@ -439,13 +439,13 @@ pub(super) fn count(why: Option<PartialReason>, missing: u32, host: &mut impl Ho
     }
 }
 
-/// Bytes that every packet reads here: whether somebody asked for feedback, without who and when.
+/// Number of bytes that every packet reads here: whether feedback was requested, without its details.
 #[cfg(test)]
 pub(super) fn looked_at() -> usize {
     size_of::<u64>()
 }
 
-/// Bytes that a packet which comes in the middle of its message, without a mark of congestion, reads or writes here beside.
+/// Number of further bytes that an unmarked packet in the middle of its message reads or writes here.
 #[cfg(test)]
 pub(super) fn written() -> usize {
     let message =

@@ -1,4 +1,4 @@
-//! The sending half of XP: packets leave once, and a send is done when its last one has left, or at its deadline (OptiNIC §3.1.2).
+//! The sending half of XP: packets are sent once, and a send is done when its last one was sent, or at its deadline (OptiNIC §3.1.2).
 
 use softnic_wire::ext::Reth;
 use softnic_wire::xp::XpEth;
@@ -20,7 +20,7 @@ use crate::{Completion, CqOverflow, Host, PartialReason, SendOp, Status};
 /// Why sending must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The work request at this position ends with this status; all others are flushed.
+    /// The work request at this position completes with this status; all others are flushed.
     Work(u32, Status),
     /// A completion was lost.
     CqOverflow,
@@ -32,18 +32,18 @@ impl std::convert::From<CqOverflow> for Failure {
     }
 }
 
-/// Work requests on their way out.
+/// Work requests in progress.
 pub(super) struct Sender {
     pub(super) queue: SendQueue,
     pub(super) qpn: Qpn,
     pub(super) pd: PdId,
     cq: CqId,
     pub(super) sig_all: bool,
-    /// Of the next packet, whatever it is: a PSN for each packet of this direction.
+    /// The PSN of the next packet of any kind: each packet of this direction has its own.
     pub(super) psn: Psn,
-    /// The number of the first message: the first PSN, which both ends know and nobody else can guess.
+    /// The number of the first message: the first PSN, which both ends know, and which others cannot guess.
     pub(super) first_seq: u32,
-    /// The work request whose packet leaves next, which packet of it that is, and how often the last one has left.
+    /// The work request whose packet is sent next, the index of that packet, and how often the last one was sent.
     pub(super) cursor: u32,
     index: u32,
     copies: u8,
@@ -72,7 +72,7 @@ impl Sender {
         (self.cursor, self.index, self.copies, self.reads) = (0, 0, 0, Reads::default());
     }
 
-    /// Ready to send, from this PSN on.
+    /// Makes the sender ready to send, starting with this PSN.
     pub(super) fn start(&mut self, psn: Psn, max_reads: u8) {
         (self.psn, self.first_seq, self.reads.max) = (psn, psn.value(), max_reads);
     }
@@ -83,17 +83,17 @@ impl Sender {
         self.first_seq.wrapping_add(position) & SEQ_MASK
     }
 
-    /// Whether no message is half sent, and no READ unanswered.
+    /// Whether no message is partly sent, and no READ unanswered.
     pub(super) fn is_drained(&self) -> bool {
         self.index == 0 && self.copies == 0 && self.reads.outstanding == 0
     }
 
-    /// Whether there may be something to send, as far as the state allows it.
+    /// Whether there may be a packet to send, as far as the state permits.
     pub(super) fn has_something(&self, draining: bool) -> bool {
         self.queue.get(self.cursor).is_some() && (!draining || self.index > 0 || self.copies > 0)
     }
 
-    /// Bytes of payload that have not left, of all that is posted.
+    /// Number of payload bytes of all posted work that were not sent yet.
     pub(super) fn bytes_left(&self, mtu: PathMtu) -> u64 {
         let Some(slot) = self.queue.get(self.cursor) else { return 0 };
         let of_message = (u64::from(self.index) * u64::from(mtu.bytes())).min(slot.len.into());
@@ -101,19 +101,19 @@ impl Sender {
         self.queue.bytes_from(slot).saturating_sub(of_message)
     }
 
-    /// Packets that left since the queue pair is ready to send; counts round.
+    /// Number of packets sent since the queue pair became ready to send; wraps around.
     pub(super) fn sent(&self) -> u32 {
         self.psn.forward_from(Psn::new(self.first_seq))
     }
 
-    /// The PSN of the packet that leaves now.
+    /// Takes the PSN of the current packet.
     pub(super) fn take_psn(&mut self) -> Psn {
         let psn = self.psn;
         self.psn = psn.next();
         psn
     }
 
-    /// Carries out the local operations at the cursor; whether a work request with packets is there then, and may begin.
+    /// Executes the local operations at the cursor; returns whether there is then a work request with packets that may start.
     pub(super) fn advance(&mut self, draining: bool, host: &mut impl Host) -> Result<bool, Failure> {
         while let Some(slot) = self.queue.get(self.cursor) {
             let begins = self.index == 0 && self.copies == 0;
@@ -141,7 +141,7 @@ impl Sender {
         (way, settings, draining, ask): (&Way<'_>, &XpSettings, bool, bool),
         host: &mut impl Host,
     ) -> Result<bool, Failure> {
-        // In the middle of a message nothing can hold it up.
+        // In the middle of a message there is nothing to wait for.
         if self.index == 0 && !self.advance(draining, host)? {
             return Ok(false);
         }
@@ -168,7 +168,7 @@ impl Sender {
         Ok(true)
     }
 
-    /// The next packet of a SEND or WRITE; `None` when its memory may not be read.
+    /// Writes the next packet of a SEND or WRITE; returns `None` if its memory may not be read.
     #[inline]
     fn emit(
         &self,
@@ -212,7 +212,7 @@ impl Sender {
         packet::write(tx, (link, way.template()), &fields, &ext, &fragment, &from, host).ok()
     }
 
-    /// The request of a READ, which is to be done at `until`; `None` when its bitmap may not be written.
+    /// Writes the request of a READ, which ends at `until`; returns `None` if its bitmap may not be written.
     fn request(
         &mut self,
         now: Instant,
@@ -242,14 +242,14 @@ impl Sender {
         Some(())
     }
 
-    /// When the READ at `position` is to be done, if its request left at `left`.
+    /// The deadline of the READ at `position`, if its request was sent at `left`.
     pub(super) fn read_deadline(&self, position: u32, left: Instant, settings: &XpSettings) -> Instant {
         let own = self.queue.best_effort(position).deadline.unwrap_or(left + settings.timeout());
-        // A deadline behind it binds it, too.
+        // The deadline of a later work request applies to it, too.
         self.queue.first_deadline().map_or(own, |(_, first)| own.min(first))
     }
 
-    /// Completes what has left, up to a READ that is not answered.
+    /// Completes the work requests that were sent, up to a READ that is not answered.
     pub(super) fn complete_sent(&mut self, host: &mut impl Host) -> Result<(), CqOverflow> {
         while self.queue.head_position() != self.cursor
             && let Some(slot) = self.queue.head()
@@ -261,7 +261,7 @@ impl Sender {
         Ok(())
     }
 
-    /// The work request at the head is done, as the completion says.
+    /// The work request at the head is done, with this completion.
     pub(super) fn end_head(&mut self, slot: &Slot, done: Completion, host: &mut impl Host) -> Result<(), CqOverflow> {
         self.drop_head(slot.signaled, done, host)
     }
@@ -276,12 +276,12 @@ impl Sender {
         }
     }
 
-    /// Ends the work requests whose deadline has come, and those before them.
+    /// Ends the work requests whose deadline has passed, and all earlier ones.
     pub(super) fn expire(&mut self, now: Instant, mtu: u32, host: &mut impl Host) -> Result<(), Failure> {
         while let Some((position, at)) = self.queue.first_deadline()
             && at <= now
         {
-            // The end of a READ ends what left behind it, too.
+            // The end of a READ also ends the work requests sent after it.
             while position.wrapping_sub(self.queue.head_position()) as i32 >= 0 {
                 self.expire_head(mtu, host)?;
             }
@@ -321,7 +321,7 @@ impl Sender {
         Ok(self.end_head(&slot, done, host)?)
     }
 
-    /// Ends all sends: one with a status of its own, the others flushed.
+    /// Completes all sends: one with its own status, the others as flushed.
     pub(super) fn flush(&mut self, failed: Option<(u32, Status)>, host: &mut impl Host) {
         loop {
             let position = self.queue.head_position();
@@ -335,7 +335,7 @@ impl Sender {
         (self.index, self.copies, self.reads.outstanding) = (0, 0, 0);
     }
 
-    /// Checks what must hold between two calls.
+    /// Checks the invariants between two calls.
     pub(super) fn check_invariants(&self) {
         self.queue.check_invariants();
         let ahead = self.cursor.wrapping_sub(self.queue.head_position());
@@ -344,13 +344,13 @@ impl Sender {
     }
 }
 
-/// The packet of a READ response that answers the request of this number.
+/// The headers of a READ response to the request with this number.
 pub(super) fn response_fields(psn: Psn, payload_len: u32, ask: bool) -> PacketFields {
     let opcode: Opcode = op::READ_RESPONSE;
     PacketFields { opcode, psn, ack_req: ask, solicited: false, becn: false, payload_len: payload_len as usize }
 }
 
-/// Bytes that a packet which leaves in the middle of its message reads or writes here beside.
+/// Number of bytes that a packet in the middle of its message reads or writes here.
 #[cfg(test)]
 pub(super) fn written() -> usize {
     crate::footprint::of_fields!(Sender: cursor, psn, first_seq, index, copies)

@@ -1,4 +1,4 @@
-//! The settings of XP as text: `linger=T,active=T,timeout=T,tail=N,spray=N`, and `uc` for a queue pair that is UC to its program.
+//! The settings of XP as text: `linger=T,active=T,timeout=T,tail=N,spray=N`, and `uc` for a queue pair that its program sees as UC.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::qp::QpKind;
 
-/// The settings of a queue pair of XP: its own, the peer need not know them. Times are whole microseconds, so that a queue pair's
-/// transport stays a few bytes.
+/// The settings of a queue pair of XP. They are local; the peer need not know them. Times are whole microseconds, so that a queue pair's
+/// transport takes only a few bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct XpSettings {
     linger: u32,
@@ -15,53 +15,53 @@ pub struct XpSettings {
     timeout: u32,
     /// How often the last fragment is sent.
     pub tail: u8,
-    /// UDP source ports that packets leave by in turn.
+    /// Number of UDP source ports that packets use in turn.
     pub spray: u8,
-    /// What the queue pair is to its program, and speaks where the peer has no XP: UC, not RC.
+    /// The program sees a queue pair of UC rather than RC, and so does a peer without XP.
     pub uc: bool,
 }
 
-/// How long a receiver waits for stragglers, in microseconds, where packets take several ways and nobody said how long: as much as one queue on
-/// the way may be longer than another (docs/xp.md has what was measured).
+/// The default time for which a receiver waits for late fragments if packets take several paths, in microseconds: the difference between
+/// the queues of two paths (docs/xp.md has the measurements).
 const SPRAYED_LINGER: u32 = 50;
 
 /// No end, and no limit.
 const FOREVER: u32 = u32::MAX;
 
 impl XpSettings {
-    /// As §3.1.2 of the paper has it: complete at the last fragment, sent once, by one path.
+    /// As in §3.1.2 of the paper: a message completes at the last fragment, which is sent once, on one path.
     pub const DEFAULT: XpSettings =
         XpSettings { linger: 0, active: FOREVER, timeout: 1_000_000, tail: 1, spray: 1, uc: false };
 
-    /// How long a receiver waits for stragglers after the last fragment; `None`: until the deadline.
+    /// How long a receiver waits for late fragments after the last one; `None`: until the deadline.
     #[inline]
     pub fn linger(&self) -> Option<Duration> {
         (self.linger != FOREVER).then(|| Duration::from_micros(self.linger.into()))
     }
 
-    /// The longest that a message may take from its first packet to its completion; `None`: no limit but deadlines.
+    /// Maximum time of a message from its first packet to its completion; `None`: no limit except deadlines.
     #[inline]
     pub fn active(&self) -> Option<Duration> {
         (self.active != FOREVER).then(|| Duration::from_micros(self.active.into()))
     }
 
-    /// The deadline of READs that have none, from when their request leaves.
+    /// The deadline of READs without their own, counted from when their request is sent.
     #[inline]
     pub fn timeout(&self) -> Duration {
         Duration::from_micros(self.timeout.into())
     }
 
-    /// The same with another `active`, in whole microseconds.
+    /// These settings with another `active`, in whole microseconds.
     pub fn with_active(self, active: Duration) -> XpSettings {
         XpSettings { active: u32::try_from(active.as_micros()).unwrap_or(FOREVER), ..self }
     }
 
-    /// The same for a queue pair that is UC to its program, or RC.
+    /// These settings for a queue pair that its program sees as UC, or as RC.
     pub const fn with_uc(self, uc: bool) -> XpSettings {
         XpSettings { uc, ..self }
     }
 
-    /// The kind of queue pair that it is to its program.
+    /// The kind of queue pair that its program sees.
     pub const fn kind(&self) -> QpKind {
         if self.uc { QpKind::Uc } else { QpKind::Rc }
     }
@@ -73,23 +73,23 @@ impl Default for XpSettings {
     }
 }
 
-/// Why a text is no setting of XP.
+/// Why a text is not a setting of XP.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum XpSettingsError {
     /// There is no such setting.
     #[error("xp has no setting `{0}`: there are linger=T, active=T, timeout=T, tail=N, spray=N and uc")]
     Unknown(String),
-    /// It is no time.
+    /// The value is not a time.
     #[error("`{0}` of xp takes a time such as 50us, 2ms or 1s{hint}", hint = if .0 == "linger" { ", or inf" } else { "" })]
     Time(String),
-    /// It is no number that can be.
+    /// The value is not a number in range.
     #[error("`{0}` of xp takes a number from 1 to {1}")]
     Number(String, u8),
 }
 
-/// The most copies of a last fragment.
+/// Maximum number of copies of a last fragment.
 const MAX_TAIL: u8 = 16;
-/// The most source ports.
+/// Maximum number of source ports.
 const MAX_SPRAY: u8 = 64;
 
 impl FromStr for XpSettings {
@@ -125,14 +125,14 @@ impl FromStr for XpSettings {
     }
 }
 
-/// What `linger` is where nobody said it.
+/// The default of `linger`.
 const fn usual_linger(spray: u8) -> u32 {
     if spray > 1 { SPRAYED_LINGER } else { XpSettings::DEFAULT.linger }
 }
 
 const UNITS: [(&str, u32); 3] = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
 
-/// A time as text in microseconds, up to an hour; 0 needs no unit.
+/// Parses a time in microseconds, up to an hour; 0 needs no unit.
 fn time(text: &str) -> Option<u32> {
     if text == "0" {
         return Some(0);
@@ -144,13 +144,13 @@ fn time(text: &str) -> Option<u32> {
     (micros <= 3.6e9).then(|| micros.round() as u32)
 }
 
-/// The shortest text that is read as the same time.
+/// The shortest text that parses to this time.
 fn shown(micros: u32) -> String {
     let (unit, length) = UNITS.into_iter().rev().find(|(_, length)| micros.is_multiple_of(*length)).unwrap_or(UNITS[0]);
     format!("{}{unit}", micros / length)
 }
 
-/// What differs from the default, as short as it can be; nothing where nothing does.
+/// The settings that differ from the default, as short as possible; empty if there are none.
 impl fmt::Display for XpSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let d = XpSettings::DEFAULT;

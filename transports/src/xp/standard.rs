@@ -1,7 +1,8 @@
-//! The standard's queue pair below one of XP: what it is until the peer has agreed, and for good where it did not.
+//! The standard's queue pair below one of XP: used until the peer has agreed, and permanently if it did not.
 //!
-//! Queues move, because a queue pair is movable data. Sends are with XP until it is known that the peer has none, then here. Receives
-//! are here, for requests of the standard may come, until the first packet of XP has come. When both are gone, so is this.
+//! Queues can be moved, because they are plain data. The sends are with XP until it is known that the peer does not support XP, and then
+//! here. The receives are here, because requests of the standard may arrive, until the first packet of XP has arrived. When both are gone,
+//! this queue pair is dropped.
 
 use super::SUPPORTED;
 use crate::congestion::CongestionPoint;
@@ -19,7 +20,7 @@ pub(super) enum Standard {
     Uc(Box<Uc>),
 }
 
-/// Calls the same method of either.
+/// Calls the same method of either one.
 macro_rules! either {
     ($standard:expr, $qp:ident => $call:expr) => {
         match $standard {
@@ -30,7 +31,7 @@ macro_rules! either {
 }
 pub(super) use either;
 
-/// What a queue pair takes of a program that is of this kind to it.
+/// The work requests that a queue pair supports if its program sees this kind.
 pub(super) fn supported(kind: QpKind) -> Supported {
     match kind {
         QpKind::Uc => Supported { operations: Operations::Unanswered, ..SUPPORTED },
@@ -39,7 +40,7 @@ pub(super) fn supported(kind: QpKind) -> Supported {
 }
 
 impl Standard {
-    /// In the reset state, without room for sends.
+    /// Creates a queue pair in the reset state, without room for sends.
     pub(super) fn new(kind: QpKind, config: &Config) -> Standard {
         let supported = supported(kind);
         let mut caps = config.caps;
@@ -66,7 +67,7 @@ impl Standard {
         }
     }
 
-    /// The send queue, which moves here and back.
+    /// The send queue, which is moved here and back.
     pub(super) fn sends_mut(&mut self) -> &mut SendQueue {
         match self {
             Standard::Rc(rc) => &mut rc.requester.queue,
@@ -74,7 +75,7 @@ impl Standard {
         }
     }
 
-    /// Whether a message of the standard has begun and is not whole.
+    /// Whether a message of the standard is partly received.
     pub(super) fn is_receiving(&self) -> bool {
         match self {
             Standard::Rc(rc) => rc.responder.is_receiving(),
@@ -82,7 +83,7 @@ impl Standard {
         }
     }
 
-    /// Whether nothing of what it was given to send was carried out.
+    /// Whether none of its sends was executed.
     pub(super) fn is_untouched(&self) -> bool {
         match self {
             Standard::Rc(rc) => rc.requester.is_untouched(),
@@ -90,7 +91,7 @@ impl Standard {
         }
     }
 
-    /// The congestion control of what is sent, which moves with the send queue.
+    /// The congestion control of the sends, which moves with the send queue.
     pub(super) fn congestion_mut(&mut self) -> &mut CongestionPoint {
         match self {
             Standard::Rc(rc) => &mut rc.requester.congestion,

@@ -1,4 +1,4 @@
-//! Attributes: what programs ask for, and what they are told.
+//! Attributes: those that programs request, and those that they query.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -23,7 +23,7 @@ pub(crate) struct ibv_gid_entry {
 }
 layout!(ibv_gid_entry, 32, gid_index 16, port_num 20, gid_type 24, ndev_ifindex 28);
 pub(crate) const IBV_GID_TYPE_ROCE_V2: u32 = 2;
-/// As `ibv_query_gid_type` of drivers counts.
+/// The numbering of `ibv_query_gid_type` for drivers.
 pub(crate) const IBV_GID_TYPE_SYSFS_IB_ROCE_V1: u32 = 0;
 pub(crate) const IBV_GID_TYPE_SYSFS_ROCE_V2: u32 = 1;
 
@@ -81,10 +81,10 @@ pub(crate) const IBV_DEVICE_RC_RNR_NAK_GEN: u32 = 1 << 12;
 pub(crate) const IBV_DEVICE_MEM_WINDOW: u32 = 1 << 17;
 pub(crate) const IBV_DEVICE_MEM_MGT_EXTENSIONS: u32 = 1 << 21;
 pub(crate) const IBV_DEVICE_MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
-/// Atomic among everybody, the program's own threads too.
+/// Atomic with respect to all accesses, including those of the program's own threads.
 pub(crate) const IBV_ATOMIC_HCA: c_int = 1;
 
-/// What follows `orig_attr` are capabilities that this device does not have, so they stay zero.
+/// The fields after `orig_attr` are capabilities that this device does not have, so they stay zero.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct ibv_device_attr_ex {
@@ -129,14 +129,14 @@ pub(crate) struct ibv_port_attr {
     pub(crate) active_speed_ex: u32,
 }
 layout!(ibv_port_attr, 56, pkey_tbl_len 32, lmc 38, active_width 43, link_layer 46, port_cap_flags2 48, active_speed_ex 52);
-/// What the exported `ibv_query_port` writes: programs may have an old, shorter struct.
+/// The size that the exported `ibv_query_port` writes: programs may have an old, shorter struct.
 pub(crate) const COMPAT_PORT_ATTR_SIZE: usize = 48;
 pub(crate) const IBV_PORT_DOWN: c_int = 1;
 pub(crate) const IBV_PORT_ACTIVE: c_int = 4;
 pub(crate) const IBV_LINK_LAYER_ETHERNET: u8 = 2;
 pub(crate) const IBV_PORT_CM_SUP: u32 = 1 << 16;
 pub(crate) const IBV_PORT_IP_BASED_GIDS: u32 = 1 << 26;
-/// The address of a datagram's sender is in the 40 bytes before it.
+/// The address of a datagram's sender is in the 40 bytes before the datagram.
 pub(crate) const IBV_QPF_GRH_REQUIRED: u8 = 1;
 
 #[repr(C)]
@@ -209,7 +209,7 @@ layout!(ibv_qp_init_attr_ex, 136, comp_mask 60, pd 64, create_flags 80, source_q
 pub(crate) const IBV_QP_INIT_ATTR_PD: u32 = 1;
 pub(crate) const IBV_QP_INIT_ATTR_CREATE_FLAGS: u32 = 1 << 2;
 pub(crate) const IBV_QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;
-/// All operations of the builder interface but TSO, flush and atomic write.
+/// All operations of the builder interface except TSO, flush and atomic write.
 pub(crate) const SUPPORTED_SEND_OPS: u64 = (1 << 10) - 1;
 /// WRITE, WRITE with immediate, SEND, SEND with immediate, local invalidate, bind.
 pub(crate) const UC_SEND_OPS: u64 = 0b1_1000_1111;
@@ -345,7 +345,7 @@ layout!(ibv_parent_domain_init_attr, 48, comp_mask 16, pd_context 40);
 
 #[repr(C)]
 pub(crate) struct ibv_async_event {
-    /// A pointer to the object, or the port's number.
+    /// A pointer to the object, or the port number.
     pub(crate) element: usize,
     pub(crate) event_type: c_int,
 }

@@ -1,5 +1,4 @@
-//! The device and the context. The functions in the tables of a context are typed in `calls/open.rs`, which knows the objects that these
-//! functions take.
+//! The device and the context. The functions in the tables of a context are typed in `calls/open.rs`, which has the types of their objects.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -20,7 +19,7 @@ layout!(ibv_device, 664, node_type 16, transport_type 20, name 24, dev_name 88, 
 pub(crate) const IBV_NODE_CA: c_int = 1;
 pub(crate) const IBV_TRANSPORT_IB: c_int = 0;
 
-/// A function in a table of a context. NULL is a function that does not exist: inlined verbs answer EOPNOTSUPP then.
+/// A function in a table of a context. NULL means that the function does not exist: inlined verbs then return EOPNOTSUPP.
 pub(crate) type Function = *const c_void;
 
 #[repr(C)]
@@ -31,7 +30,7 @@ pub(crate) struct ibv_context {
     pub(crate) async_fd: c_int,
     pub(crate) num_comp_vectors: c_int,
     pub(crate) mutex: UnsafeCell<[u64; 5]>,
-    /// All ones: it is the last field of a `verbs_context`.
+    /// All ones: the context is the last field of a `verbs_context`.
     pub(crate) abi_compat: usize,
 }
 layout!(ibv_context, 328, ops 8, cmd_fd 264, async_fd 268, num_comp_vectors 272, mutex 280, abi_compat 320);

@@ -1,6 +1,6 @@
-//! The check that a struct has the layout of the header.
+//! Checks that a struct has the layout of the header.
 
-/// Holds offsets and sizes against the header's.
+/// Checks offsets and sizes against those of the header.
 macro_rules! layout {
     ($type:ty, $size:expr $(, $field:ident $offset:expr)* $(,)?) => {
         const _: () = {

@@ -1,4 +1,4 @@
-//! Objects: what programs hold pointers to. Behind these fields lie the library's own.
+//! The objects that programs have pointers to. The library's own fields follow the C fields.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint, c_void};
@@ -43,15 +43,15 @@ pub(crate) const IBV_ACCESS_MW_BIND: c_uint = 1 << 4;
 pub(crate) const IBV_ACCESS_ZERO_BASED: c_uint = 1 << 5;
 pub(crate) const IBV_ACCESS_ON_DEMAND: c_uint = 1 << 6;
 pub(crate) const IBV_ACCESS_HUGETLB: c_uint = 1 << 7;
-/// Bits that a device may ignore, relaxed ordering among them.
+/// Bits that a device may ignore, including relaxed ordering.
 pub(crate) const IBV_ACCESS_OPTIONAL_RANGE: c_uint = 0x3ff << 20;
 
 pub(crate) const IBV_REREG_MR_CHANGE_TRANSLATION: c_int = 1;
 pub(crate) const IBV_REREG_MR_CHANGE_PD: c_int = 2;
 pub(crate) const IBV_REREG_MR_CHANGE_ACCESS: c_int = 4;
-/// The arguments cannot be right, and the old region is as it was.
+/// The arguments are not valid, and the old region is unchanged.
 pub(crate) const IBV_REREG_MR_ERR_INPUT: c_int = -1;
-/// The device refused. Here the old region is as it was, too.
+/// The device refused. In this library the old region is unchanged in this case, too.
 pub(crate) const IBV_REREG_MR_ERR_CMD: c_int = -4;
 
 #[repr(C)]

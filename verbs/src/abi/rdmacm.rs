@@ -1,4 +1,4 @@
-//! The C types of `rdma/rdma_cma.h`, the same in rdma-core 44 to 65.
+//! The C types of `rdma/rdma_cma.h`, identical in rdma-core 44 to 65.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -96,7 +96,7 @@ pub(crate) const RDMA_PS_TCP: c_int = 0x0106;
 pub(crate) const RDMA_PS_UDP: c_int = 0x0111;
 /// The Q_Key of datagrams of `RDMA_PS_UDP`.
 pub(crate) const RDMA_UDP_QKEY: u32 = 0x0123_4567;
-/// As many READs and atomics as the device can have.
+/// The maximum number of READs and atomics of the device.
 pub(crate) const RDMA_MAX_DEPTH: u8 = 0xff;
 
 #[repr(C)]

@@ -4,17 +4,17 @@ use std::ffi::c_void;
 
 use super::layout::layout;
 
-/// In the `comp_mask` of a message that is sent: it has an immediate.
+/// Bit of the `comp_mask` of a message to send: the message has an immediate.
 pub(crate) const SOFTNIC_SDR_WR_IMM: u64 = 1;
 
-/// The `opcode` of a message that was sent.
+/// The `opcode` of a sent message.
 pub(crate) const SOFTNIC_SDR_WRITTEN: u32 = 0;
-/// The `opcode` of a message that was received.
+/// The `opcode` of a received message.
 pub(crate) const SOFTNIC_SDR_RECEIVED: u32 = 1;
 
-/// In the `flags` of a queue pair: one root key for all generations.
+/// Bit of the `flags` of a queue pair: one root key for all generations.
 pub(crate) const SOFTNIC_SDR_QP_ONE_KEY: u32 = 1 << 0;
-/// Nothing is looked at before it is placed.
+/// Bit of the `flags` of a queue pair: packets are not checked before they are placed.
 pub(crate) const SOFTNIC_SDR_QP_UNSCREENED: u32 = 1 << 1;
 
 #[repr(C)]

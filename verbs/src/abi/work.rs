@@ -23,7 +23,7 @@ pub(crate) struct ibv_mw_bind {
 }
 layout!(ibv_mw_bind, 48, bind_info 16);
 
-/// The same layout as [`softnic_runtime::api::Sge`], held by an assertion where that is relied on.
+/// Has the same layout as [`softnic_runtime::api::Sge`]; an assertion checks this where the code relies on it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct ibv_sge {
@@ -144,5 +144,5 @@ layout!(ibv_wc, 48, status 8, vendor_err 16, imm_data 24, qp_num 28, wc_flags 36
 pub(crate) const IBV_WC_GRH: c_uint = 1;
 pub(crate) const IBV_WC_WITH_IMM: c_uint = 1 << 1;
 pub(crate) const IBV_WC_WITH_INV: c_uint = 1 << 3;
-/// Of softnicdv.h.
+/// From softnicdv.h.
 pub(crate) const SOFTNICDV_WC_PARTIAL: c_uint = 1 << 30;

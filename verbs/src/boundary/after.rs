@@ -1,4 +1,4 @@
-//! After a call: what faults and the recorder have to know of it.
+//! After a call: updates the state that faults and the recorder need.
 
 use std::cell::Cell;
 
@@ -14,31 +14,31 @@ use crate::objects::queue_pair::Qp;
 use crate::rdmacm::cm_event::CmEvent;
 use crate::rdmacm::id::Id;
 
-/// A queue pair was made, or NULL.
+/// A queue pair was created; NULL if that failed.
 pub(crate) fn made_qp(qp: *mut ibv_qp) {
     let Some(state) = known() else { return };
-    // SAFETY: NULL, or what a verb just made.
+    // SAFETY: NULL, or a queue pair that a verb has just created.
     if let Some(qp) = unsafe { qp.cast::<Qp>().as_ref() } {
         state.made().add_qp(qp);
     }
 }
 
-/// A queue was made, or NULL.
+/// A queue was created; NULL if that failed.
 pub(crate) fn made<T>(kind: Kind, queue: *mut T) {
     if let Some(state) = known() {
         state.made().add(kind, queue.expose_provenance());
     }
 }
 
-/// A program took an event of a completion queue; NULL is none.
+/// A program took an event of a completion queue; NULL if there was none.
 pub(crate) fn took_completion_event(cq: *mut ibv_cq) {
-    // SAFETY: NULL, or the queue of an event that is not acknowledged yet, so that it stays.
+    // SAFETY: NULL, or the queue of an event that is not acknowledged yet, so that the queue stays.
     if let (Some(state), Some(cq)) = (faults(), unsafe { cq.cast::<Cq>().as_ref() }) {
         state.held(cq).lock().unwrap_or_else(|p| p.into_inner()).is_armed = false;
     }
 }
 
-/// An object is about to go.
+/// An object is about to be destroyed.
 pub(crate) fn going<T>(kind: Kind, object: *mut T) {
     if let Some(state) = known() {
         state.made().note(kind, object.addr(), false);
@@ -46,11 +46,11 @@ pub(crate) fn going<T>(kind: Kind, object: *mut T) {
 }
 
 thread_local! {
-    /// The number of the queue pair that this thread destroys.
+    /// The number of the queue pair that this thread is destroying.
     static GOING: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// A queue pair is about to go.
+/// A queue pair is about to be destroyed.
 pub(crate) fn going_qp(qp: Pointer<Qp>) {
     if let (Some(_), Ok(qp)) = (known(), qp.get()) {
         going(Kind::Qp, (&raw const *qp).cast_mut());
@@ -58,7 +58,7 @@ pub(crate) fn going_qp(qp: Pointer<Qp>) {
     }
 }
 
-/// It is gone, with its completions, or stays after all.
+/// The object was destroyed, with its completions; or it stays, because the call failed.
 pub(crate) fn gone<T>(kind: Kind, object: *mut T, result: c_int) {
     let Some(state) = known() else { return };
     match kind {
@@ -69,14 +69,14 @@ pub(crate) fn gone<T>(kind: Kind, object: *mut T, result: c_int) {
     }
 }
 
-/// A queue pair of this number is gone, with its completions.
+/// A queue pair with this number was destroyed, with its completions.
 pub(crate) fn forget_completions(qpn: Option<u32>, result: c_int) {
     if let (Some(state), Some(qpn), 0) = (known(), qpn, result) {
         state.each_held(|held| held.forget(qpn));
     }
 }
 
-/// A queue pair has another state: in RESET it begins anew, and its send queue may work again.
+/// A queue pair has changed its state. In RESET it starts again, and its send queue may work again.
 pub(crate) fn modified(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int, result: c_int) {
     if result != 0 || mask & IBV_QP_STATE == 0 {
         return;
@@ -90,10 +90,10 @@ pub(crate) fn modified(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int, result:
     }
 }
 
-/// An id has what functions made for it.
+/// Functions have created objects for an id.
 pub(crate) fn made_for(id: &Id) {
     let Some(state) = known() else { return };
-    // SAFETY: the id is alive while a function of it runs.
+    // SAFETY: the id is alive while one of its functions runs.
     let (qp, cqs, srq) = unsafe {
         let base = &*id.as_c();
         (base.qp, [base.send_cq, base.recv_cq], base.srq)
@@ -106,7 +106,7 @@ pub(crate) fn made_for(id: &Id) {
     made_qp(qp);
 }
 
-/// The shared receive queue of an id goes, if it has one.
+/// The shared receive queue of an id is about to be destroyed, if it has one.
 pub(crate) fn unmaking_srq_of(id: &Id) {
     if known().is_some() {
         // SAFETY: as in `made_for`.
@@ -114,7 +114,7 @@ pub(crate) fn unmaking_srq_of(id: &Id) {
     }
 }
 
-/// What functions made for an id goes.
+/// The objects created for an id are about to be destroyed.
 pub(crate) fn unmaking_for(id: &Id) {
     if known().is_none() {
         return;
@@ -134,17 +134,17 @@ pub(crate) fn unmaking_for(id: &Id) {
     }
 }
 
-/// A program has this id; NULL is none.
+/// A program got this id; NULL if there is none.
 pub(crate) fn has_id(id: *mut rdma_cm_id) {
-    // SAFETY: NULL, or an id that a function just made.
+    // SAFETY: NULL, or an id that a function has just created.
     if let Some(id) = unsafe { id.cast::<Id>().as_ref() } {
         made_for(id);
     }
 }
 
-/// A program took an event: a request brings an id.
+/// A program took an event: a request contains an id.
 pub(crate) fn took_event(event: *const CmEvent) {
-    // SAFETY: NULL, or an event that the program took just now and has not seen.
+    // SAFETY: NULL, or an event that the program has just taken and has not seen yet.
     if let Some(event) = unsafe { event.as_ref() }
         && event.base.event == CONNECT_REQUEST
     {

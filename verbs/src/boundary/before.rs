@@ -1,4 +1,4 @@
-//! Before a call: what a fault does to it.
+//! Before a call: applies faults.
 
 use std::sync::atomic::Ordering;
 
@@ -14,14 +14,14 @@ use crate::objects::queue_pair::Qp;
 use crate::rdmacm::id::Id;
 use crate::rdmacm::played;
 
-/// What a call is about, as far as faults may ask.
+/// The subject of a call, as far as faults need it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct About<'a> {
-    /// The number of its queue pair.
+    /// The number of the queue pair.
     pub(crate) qp: Option<u32>,
-    /// Its work requests.
+    /// The work requests.
     pub(crate) wr_ids: &'a [u64],
-    /// The id that an event may be for instead.
+    /// The id for which an event may be raised instead.
     pub(crate) id: Option<&'a Id>,
 }
 
@@ -37,16 +37,16 @@ impl<'a> About<'a> {
     }
 }
 
-/// How a call ends that is not made.
+/// The outcome of a call that is not made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Early {
-    /// It fails, at this of its work requests.
+    /// The call fails, at this work request.
     Failed { errno: Errno, at: usize },
-    /// It succeeds: what follows from it is something else.
+    /// The call succeeds, with other consequences.
     Done,
 }
 
-/// What fails at a device that is gone. What was made can be destroyed, events are taken, and completions say that work was flushed.
+/// Whether a call fails on a device that is gone. Objects can still be destroyed, events are taken, and completions report flushed work.
 fn needs_device(verb: Verb) -> bool {
     let name = verb.name();
     [
@@ -69,7 +69,7 @@ fn needs_device(verb: Verb) -> bool {
         || matches!(verb, Verb::CmCreateQp | Verb::CmCreateSrq | Verb::CmConnect | Verb::CmAccept)
 }
 
-/// What happens to a call before it is made.
+/// Decides about a call before it is made.
 pub(crate) fn before(verb: Verb, about: About<'_>) -> Result<(), Early> {
     let Some(state) = faults() else {
         recorded::call(verb, about.qp, about.wr_ids);
@@ -78,7 +78,7 @@ pub(crate) fn before(verb: Verb, about: About<'_>) -> Result<(), Early> {
     begin(state);
     let qp = about.qp.map(|qpn| (qpn, state.made().place_of(qpn)));
     let (happenings, decided) = state.decide(|decider| {
-        // Threads that call at once are recorded in the order in which their calls are counted.
+        // Concurrent calls are recorded in the order in which they are counted.
         recorded::call(verb, about.qp, about.wr_ids);
         (decider.happens(verb), decider.call(CallSeen { verb, qp, wr_ids: about.wr_ids }))
     });

@@ -12,7 +12,7 @@ use crate::rdmacm::cm_event::{self, CmEvent};
 use crate::rdmacm::id::{self, Id};
 use crate::rdmacm::{bind, connect, devices, endpoint, event, listen, multicast, options, qp, resolve, srq};
 
-/// What was made is NULL where the function failed.
+/// The object that was created; NULL if the function failed.
 fn made<T>(result: c_int, out: &*mut T) -> *mut T {
     if result == 0 { *out } else { std::ptr::null_mut() }
 }

@@ -1,4 +1,4 @@
-//! Verbs that poll, as they are in tables where somebody is at the boundary: completions pass the faults on their way.
+//! The polling verbs in tables if the boundary is in use: completions pass through the faults.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
@@ -22,7 +22,7 @@ fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
     held.lock().unwrap_or_else(|p| p.into_inner())
 }
 
-/// What happens to a completion.
+/// The fault for a completion, if any.
 fn decide(state: &State, completion: &Completion) -> Option<CompletionAction> {
     if !state.judges_completions {
         return None;
@@ -34,13 +34,13 @@ fn decide(state: &State, completion: &Completion) -> Option<CompletionAction> {
     state.decide(|decider| decider.completion(seen))
 }
 
-/// Takes at most `max` completions that the faults let go; an error when none will ever come.
+/// Takes at most `max` completions that the faults let pass; an error if there will never be any more.
 fn take(state: &'static State, cq: &Cq, max: usize) -> Result<Vec<Given>, ()> {
     let held = state.held(cq);
-    // From the first of them on: threads that poll one queue take its completions in one after the other.
+    // Locked for the whole call: concurrent polls of one queue take its completions in one after the other.
     let mut held = lock(&held);
     let now = Instant::now();
-    // Those that may pass others are looked for further ahead; without such rules the queue keeps them, and overruns as ever.
+    // Rules that reorder need to look further ahead. Without such rules the completions stay in the queue, which can overrun as usual.
     let ahead = if state.judges_completions { max.max(64) } else { max };
     let (mut came, mut is_lost) = (Vec::new(), false);
     let result = cq.ours.queue.poll_each(ahead, |completion| came.push(completion));
@@ -48,13 +48,13 @@ fn take(state: &'static State, cq: &Cq, max: usize) -> Result<Vec<Given>, ()> {
     for completion in came {
         let action = decide(state, &completion);
         match action {
-            // Before the program sees what failed, its queue pair is in the state that follows.
+            // Before the program sees the failed completion, its queue pair is in the resulting state.
             Some(CompletionAction::Status(..)) => state.made().fail(completion.qpn.value(), side_of(&completion)),
             Some(CompletionAction::Overrun) => is_lost = true,
             _ => {}
         }
         if let Some(due) = held.take_in(completion, action, now) {
-            // A program that sleeps until it comes is woken then.
+            // Wakes a program that sleeps until the completion arrives.
             let queue = cq.ours.queue.clone();
             state.timer.at(due, move || queue.raise());
         }
@@ -63,7 +63,7 @@ fn take(state: &'static State, cq: &Cq, max: usize) -> Result<Vec<Given>, ()> {
         overrun(&state.made(), cq);
     }
     let given = held.hand_out(max, now)?;
-    // A program that armed the queue before it polled may sleep now, and what waits for polls would wait for ever.
+    // A program that armed the queue before it polled may sleep now, and completions that wait for polls would wait forever.
     if given.is_empty() && held.is_armed && held.sleeps(now) {
         cq.ours.queue.raise();
     }
@@ -71,7 +71,7 @@ fn take(state: &'static State, cq: &Cq, max: usize) -> Result<Vec<Given>, ()> {
     if given.is_empty() && result.is_err() { Err(()) } else { Ok(given) }
 }
 
-/// A completion as the program gets it.
+/// Converts a completion to the form that the program gets.
 fn to_c(given: &Given) -> ibv_wc {
     let wc = poll::to_c(&given.completion);
     match given.changed {
@@ -80,7 +80,7 @@ fn to_c(given: &Given) -> ibv_wc {
     }
 }
 
-/// The program has these now.
+/// These completions were returned to the program.
 fn polled(cq: &Cq, completions: &[ibv_wc]) {
     recorded::completions(completions);
     observe::polled(cq, completions);
@@ -109,7 +109,7 @@ pub(crate) extern "C" fn poll_cq(cq: &Cq, max: c_int, out: *mut ibv_wc) -> c_int
     };
     match usize::try_from(taken) {
         Ok(0) => polled(cq, &[]),
-        // SAFETY: so many were just written.
+        // SAFETY: this number of completions was just written.
         Ok(count) => polled(cq, unsafe { std::slice::from_raw_parts(out, count) }),
         Err(_) => {}
     }
@@ -123,7 +123,7 @@ pub(crate) extern "C" fn req_notify_cq(cq: &Cq, solicited_only: c_int) -> c_int 
     }
     let result = completion_queue::req_notify(cq, solicited_only);
     if let (0, Some(state)) = (result, faults()) {
-        // What is held is in the queue no more, so the queue does not see it.
+        // A held completion is no longer in the queue, so the queue does not see it.
         let held = state.held(cq);
         let mut held = lock(&held);
         held.is_armed = true;
@@ -140,7 +140,7 @@ pub(crate) fn wrap_readers(readers: &mut CqReaders) {
     readers.read_vendor_err = read_vendor_err;
 }
 
-/// Takes the next completion, to be read field by field: ENOENT when there is none.
+/// Takes the next completion, to be read field by field: ENOENT if there is none.
 fn take_next(cq: &Cq) -> c_int {
     let Some(state) = faults() else { return observed(cq, poll::take(cq)) };
     match take(state, cq, 1).map(|given| given.first().copied()) {
@@ -162,7 +162,7 @@ fn take_next(cq: &Cq) -> c_int {
     }
 }
 
-/// A completion was taken, or not.
+/// Reports whether a completion was taken.
 fn observed(cq: &Cq, result: c_int) -> c_int {
     match poll::current(cq) {
         Some(completion) if result == 0 => polled(cq, &[poll::to_c(completion)]),

@@ -1,4 +1,4 @@
-//! Verbs that post, as they are in tables where somebody is at the boundary.
+//! The posting verbs in tables if the boundary is in use.
 
 use softnic_runtime::api::call_faults::Verb;
 
@@ -12,7 +12,7 @@ use crate::objects::building::Building;
 use crate::objects::queue_pair::{BuilderTable, Qp};
 use crate::objects::shared_receive::Srq;
 
-/// A work request in a list of the program's.
+/// A work request in a list of the program.
 trait Listed: Sized {
     fn wr_id(&self) -> u64;
     fn next(&self) -> *mut Self;
@@ -43,10 +43,10 @@ impl Listed for ibv_recv_wr {
     }
 }
 
-/// The work requests of a list, in their order.
+/// The work requests of a list, in order.
 fn all<W: Listed>(mut wr: *mut W) -> Vec<*mut W> {
     let mut found = Vec::new();
-    // SAFETY: NULL, or a work request of the program, which may be a constant.
+    // SAFETY: NULL, or a work request of the program, which may be constant.
     while let Some(this) = unsafe { wr.as_ref() } {
         found.push(wr);
         wr = this.next();
@@ -54,7 +54,7 @@ fn all<W: Listed>(mut wr: *mut W) -> Vec<*mut W> {
     found
 }
 
-/// Posts a list, or what a fault leaves of it: those before the one that fails.
+/// Posts a list, or the part of it before the work request that a fault fails.
 fn post_list<W: Listed>(
     verb: Verb,
     qp: Option<u32>,
@@ -66,20 +66,20 @@ fn post_list<W: Listed>(
         return post(list, bad);
     }
     let requests = all(list);
-    // SAFETY: they are the program's, and the call is not over.
+    // SAFETY: the work requests belong to the program, and the call is still in progress.
     let wr_ids: Vec<u64> = requests.iter().map(|&wr| unsafe { &*wr }.wr_id()).collect();
     let (errno, at) = match before(verb, About { qp, wr_ids: &wr_ids, id: None }) {
         Ok(()) => return post(list, bad),
         Err(Early::Failed { errno, at }) => (errno, at),
         Err(Early::Done) => return 0,
     };
-    // The list itself is the program's, so a copy of it is cut.
+    // The list belongs to the program, so a copy of it is truncated.
     // SAFETY: as above.
     let mut before: Vec<W> = requests[..at.min(requests.len())].iter().map(|&wr| unsafe { wr.read() }).collect();
     let places: Vec<*mut W> = before.iter_mut().map(|wr| &raw mut *wr).collect();
     for (place, &wr) in places.iter().enumerate() {
         let next = places.get(place + 1).copied().unwrap_or(std::ptr::null_mut());
-        // SAFETY: it is an element of the copy, which nobody else uses.
+        // SAFETY: this is an element of the copy, which no other code uses.
         unsafe { (*wr).set_next(next) };
     }
     if let Some(&first) = places.first() {
@@ -95,13 +95,13 @@ fn post_list<W: Listed>(
     failed(errno)
 }
 
-/// An errno of a fault, as a verb returns it.
+/// Returns the errno of a fault as a verb does.
 pub(super) fn failed(e: Errno) -> c_int {
     e.set();
     e.0
 }
 
-/// What the observer is told of where a list failed.
+/// The position of the failure in a list, for the observer.
 fn refused<W>(result: c_int, bad: &*mut W) -> *const W {
     if result == 0 { std::ptr::null() } else { *bad }
 }
@@ -136,12 +136,12 @@ pub(crate) extern "C" fn post_srq_recv(srq: &Srq, list: *mut ibv_recv_wr, bad: &
     })
 }
 
-/// The builder's functions of a queue pair.
+/// The functions of a queue pair's builder interface.
 pub(crate) fn wrap_builder(table: &mut BuilderTable) {
     table.complete = wr_complete;
 }
 
-/// `ibv_wr_complete`: all or nothing.
+/// `ibv_wr_complete`: posts all work requests or none.
 extern "C" fn wr_complete(qp: &Qp) -> c_int {
     let building: &Building = builder::building(qp);
     let ids = || building.requests.iter().map(|request| request.wr_id).collect();

@@ -1,4 +1,4 @@
-//! What happens by itself: asynchronous events with what follows from them, and events of the connection manager that no function asked for.
+//! Faults that are not tied to a call: asynchronous events with their consequences, and events of the connection manager without a cause.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::objects::nic::Nic;
 use crate::objects::queue_pair::Qp;
 use crate::rdmacm::pending::IdEvent;
 
-/// The first call of the program: what has a time counts from now.
+/// The first call of the program: the times of rules count from now.
 pub(crate) fn begin(state: &'static State) {
     if state.has_begun.swap(true, Ordering::Relaxed) {
         return;
@@ -29,19 +29,19 @@ pub(crate) fn begin(state: &'static State) {
     }
 }
 
-/// It happens now: by its place among the rules, what.
+/// Executes a fault now, given by the place of its rule.
 pub(crate) fn happen(state: &'static State, place: usize, what: Happening) {
     if perform(state, what) {
         state.decide(|decider| decider.happened(place));
     }
 }
 
-/// Whether what it is about was there.
+/// Executes the fault; returns whether its subject existed.
 fn perform(state: &'static State, what: Happening) -> bool {
     match what {
         Happening::Cm(event) => {
             let ids = state.made().ids();
-            // One that is destroyed hears of nothing.
+            // An id that is destroyed gets no event.
             ids.iter().filter(|id| id.push_now(IdEvent::Played(event.code(), 0)).is_ok()).count() > 0
         }
         Happening::Async { event: AsyncEvent::PortErr, lasts, .. } => {
@@ -81,12 +81,13 @@ fn of_object(made: &Made, state: &State, event: AsyncEvent, object: u32) -> bool
     }
 }
 
-/// A completion queue, by its place in the order of making, is of no more use.
+/// Makes a completion queue fail, given by its place in the order of creation.
 fn queue_fails(state: &State, object: u32) -> bool {
     let found = |made: &Made| made.cq(object).map(|cq| (&raw const *cq).addr());
     let Some(address) = found(&state.made()) else { return false };
     let held = state.held_at(address);
-    // Locked in this order, both to the end: a program that destroys the queue meanwhile waits, and one that did before is seen.
+    // Both locks are held to the end, in this order: a program that destroys the queue meanwhile waits, and a queue destroyed before is
+    // detected.
     let mut held = held.lock().unwrap_or_else(|p| p.into_inner());
     let made = state.made();
     let Some(cq) = made.cq(object) else { return false };
@@ -95,7 +96,7 @@ fn queue_fails(state: &State, object: u32) -> bool {
     true
 }
 
-/// A completion queue is of no more use, as when it was full: its queue pairs neither.
+/// Makes a completion queue fail as after an overrun, and its queue pairs with it.
 pub(crate) fn overrun(made: &Made, cq: &Cq) {
     let queue = cq.as_c();
     cq.context().nic().owners.raise(AsyncEvent::CqErr.code(), Some(cq.subject()));
@@ -103,7 +104,7 @@ pub(crate) fn overrun(made: &Made, cq: &Cq) {
 }
 
 fn fail(qp: &Qp) {
-    // One that is in RESET, or in error already, is as dead.
+    // A queue pair in RESET, or already in error, needs no change.
     let _ = qp.ours.qp.modify(&QpAttr { state: Some(QpState::Error), ..QpAttr::default() });
 }
 
@@ -116,7 +117,7 @@ fn set_link(nic: &Context, up: bool) {
     nic.set_link(up);
 }
 
-/// The NICs that are open; whether there are any.
+/// Calls `act` for each open NIC; returns whether there is any.
 fn each_nic(act: impl Fn(&Nic)) -> bool {
     let mut seen = Vec::new();
     for nics in device_list::devices().iter().filter_map(|device| device.opened()) {

@@ -1,6 +1,6 @@
-//! Completions of one queue on their way to the program: some with another status, some held back.
+//! Completions of one completion queue on their way to the program: some with another status, some held back.
 //!
-//! Completions of one queue of a queue pair stay in their order: one that is held holds those behind it.
+//! The completions of one queue of a queue pair stay in order: a held one also holds the later ones.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -13,17 +13,17 @@ use crate::abi::c_int;
 /// IBV_WC_WR_FLUSH_ERR.
 const FLUSHED: c_int = 5;
 
-/// Which queue of which queue pair.
+/// A queue of a queue pair: the number, and whether it is the send queue.
 type Key = (u32, bool);
 
-/// When a completion goes on.
+/// When a completion is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Release {
     Now,
     At(Instant),
     /// At this poll.
     Poll(u64),
-    /// When so many of other queues have passed.
+    /// When this many completions of other queues have passed.
     Behind(u32),
 }
 
@@ -38,26 +38,26 @@ struct Entry {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Given {
     pub(crate) completion: Completion,
-    /// A status, and what the vendor says, in place of its own.
+    /// A status and a vendor error that replace its own.
     pub(crate) changed: Option<(c_int, u32)>,
 }
 
-/// The completions of one queue.
+/// The held completions of one queue.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     entries: VecDeque<Entry>,
-    /// Queues whose work fails: what succeeds there all the same is flushed.
+    /// Queues whose work fails: later successes there are flushed.
     failed: HashSet<Key>,
-    /// No more completions come.
+    /// No more completions arrive.
     is_overrun: bool,
     polls: u64,
-    /// The program asked for an event, and has taken none since: it may sleep.
+    /// The program armed the queue, and has taken no event since: it may sleep.
     pub(crate) is_armed: bool,
-    /// What the vendor says of the completion that is read field by field.
+    /// The vendor error of the completion that is read field by field.
     pub(crate) vendor_err: Option<u32>,
 }
 
-/// The queue that a completion is of.
+/// The queue to which a completion belongs.
 pub(crate) fn side_of(completion: &Completion) -> Side {
     match completion.opcode {
         WcOpcode::Recv | WcOpcode::RecvWriteImm => Side::Recv,
@@ -70,7 +70,7 @@ fn key_of(completion: &Completion) -> Key {
 }
 
 impl Held {
-    /// A completion comes, and a fault decided over it. When it is late by a time, until when.
+    /// Takes in a completion, with the decision of a fault about it. If it is delayed by a time, returns the release time.
     pub(crate) fn take_in(
         &mut self,
         completion: Completion,
@@ -87,7 +87,7 @@ impl Held {
         }
         let later = |delay: Duration| now.checked_add(delay).unwrap_or(now);
         match action {
-            // One that is flushed keeps that.
+            // A flushed completion keeps its status.
             Some(CompletionAction::Status(status, vendor_err)) if entry.changed.is_none() => {
                 self.failed.insert(key);
                 entry.changed = Some((status.code(), vendor_err));
@@ -108,7 +108,7 @@ impl Held {
         }
     }
 
-    /// No more completions come.
+    /// No more completions arrive.
     pub(crate) fn overrun(&mut self) {
         self.is_overrun = true;
     }
@@ -118,7 +118,7 @@ impl Held {
         self.polls += 1;
     }
 
-    /// Hands out at most `max` of those that go on now. An error when there are none and none will come.
+    /// Returns at most `max` released completions; an error if there are none and none will arrive.
     pub(crate) fn hand_out(&mut self, max: usize, now: Instant) -> Result<Vec<Given>, ()> {
         let mut given = Vec::new();
         let mut waiting: HashSet<Key> = HashSet::new();
@@ -147,7 +147,7 @@ impl Held {
                 }
             }
         }
-        // Nothing that is there could pass it.
+        // No other completion is there that could pass it.
         if given.is_empty()
             && max > 0
             && let Some(first) = self.entries.iter_mut().find(|entry| matches!(entry.release, Release::Behind(_)))
@@ -158,7 +158,8 @@ impl Held {
         if given.is_empty() && self.entries.is_empty() && self.is_overrun && max > 0 { Err(()) } else { Ok(given) }
     }
 
-    /// The program sleeps, and polls no more until an event comes: what waits for polls goes on. Whether there is anything for it to find.
+    /// The program sleeps, and does not poll until an event: completions that wait for polls are released. Returns whether there is a
+    /// completion to poll.
     pub(crate) fn sleeps(&mut self, now: Instant) -> bool {
         for entry in &mut self.entries {
             let is_due = match entry.release {
@@ -170,13 +171,13 @@ impl Held {
                 entry.release = Release::Now;
             }
         }
-        // Who is behind another one of its queue waits for that.
+        // A completion after another one of its queue waits for that one.
         let mut seen = HashSet::new();
         let mut heads = self.entries.iter().filter(|entry| seen.insert(key_of(&entry.completion)));
         heads.any(|entry| entry.release == Release::Now)
     }
 
-    /// A queue pair begins anew, or is gone: so are its completions.
+    /// A queue pair was reset or destroyed: its completions are dropped.
     pub(crate) fn forget(&mut self, qpn: u32) {
         self.entries.retain(|entry| entry.completion.qpn.value() != qpn);
         self.failed.retain(|(of, _)| *of != qpn);
@@ -199,7 +200,7 @@ mod tests {
         Completion::new(wr_id, Status::Success, WcOpcode::Send, Qpn::new(qpn))
     }
 
-    /// What a poll hands out: work requests, and their statuses where these were changed.
+    /// The result of a poll: work requests, and their statuses if these were changed.
     fn poll(held: &mut Held, now: Instant) -> Vec<(u64, c_int)> {
         held.polled();
         let given = held.hand_out(16, now).unwrap();

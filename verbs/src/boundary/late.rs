@@ -1,4 +1,4 @@
-//! Events of the connection manager that come late: those of one id stay in their order.
+//! Delayed events of the connection manager: those of one id stay in order.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use softnic_runtime::api::cm::Event;
 use super::state::{Until, faults};
 use crate::rdmacm::pending::{Entry, IdEvent, Shared};
 
-/// What an event will be to the program, in the order of likelihood.
+/// The events that the program may see for this, most likely first.
 fn kinds(what: &IdEvent) -> &'static [CmEvent] {
     match what {
         IdEvent::Address(Ok(_)) => &[CmEvent::AddrResolved],
@@ -18,7 +18,7 @@ fn kinds(what: &IdEvent) -> &'static [CmEvent] {
         IdEvent::Route(Err(_)) => &[CmEvent::RouteError],
         IdEvent::Request { .. } => &[CmEvent::ConnectRequest],
         IdEvent::Multicast(_) => &[CmEvent::MulticastJoin],
-        // It is one or the other, whether the id has a queue pair or the program has one of its own.
+        // One or the other, depending on whether the id has a queue pair or the program uses its own.
         IdEvent::Cm(Event::ConnectResponse { .. }) => &[CmEvent::Established, CmEvent::ConnectResponse],
         IdEvent::Cm(Event::Established { .. } | Event::SidrResponse { .. }) => &[CmEvent::Established],
         IdEvent::Cm(Event::Rejected { .. }) => &[CmEvent::Rejected],
@@ -29,7 +29,7 @@ fn kinds(what: &IdEvent) -> &'static [CmEvent] {
     }
 }
 
-/// Queues an event for the program, now or later. Whether it was queued, or will be.
+/// Queues an event for the program, now or later; returns whether it was queued, or will be.
 pub(crate) fn hold(to: &Arc<Shared>, what: IdEvent) -> bool {
     let Some(state) = faults() else { return to.push_now(what).is_ok() };
     let delay = kinds(&what).iter().find_map(|&kind| state.decide(|decider| decider.cm_event(kind)));
@@ -47,17 +47,17 @@ pub(crate) fn hold(to: &Arc<Shared>, what: IdEvent) -> bool {
     let to = Arc::clone(to);
     state.timer.at(due, move || {
         if let Err(entry) = let_go(&state.until, due, &to, what) {
-            // That locks the connection manager, whose thread holds events back with its lock held.
+            // This locks the connection manager, whose thread calls `hold` with its lock held, so it must not run inside `let_go`.
             entry.refuse();
         }
     });
     true
 }
 
-/// Queues an event that was held until `due`. It comes back, with nothing locked, where its id is gone.
+/// Queues an event that was held until `due`. Returns the event, with no lock held, if its id is gone.
 fn let_go(until: &Until, due: Instant, to: &Arc<Shared>, what: IdEvent) -> Result<(), Entry> {
     let key = Arc::as_ptr(to).addr();
-    // Kept until the event is queued: the next one of the id is behind it.
+    // Locked until the event is queued, because the next one of the id must follow it.
     let mut until = until.lock().unwrap_or_else(|p| p.into_inner());
     if until.get(&key) == Some(&due) {
         until.remove(&key);

@@ -1,4 +1,4 @@
-//! The objects that a program made, in the order of making: faults name them by it.
+//! The objects that a program created, in order of creation: faults name them by their place.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use crate::objects::queue_pair::Qp;
 use crate::objects::shared_receive::Srq;
 use crate::rdmacm::pending::Shared;
 
-/// An object, or where it was.
+/// An object, or the place of a destroyed one.
 struct Place {
     address: usize,
     is_there: bool,
@@ -25,20 +25,20 @@ struct Places(Vec<Place>);
 
 impl Places {
     fn add(&mut self, address: usize) {
-        // A function may tell of one that is known.
+        // A function may report an object that is already known.
         if address != 0 && !self.0.iter().any(|place| place.is_there && place.address == address) {
             self.0.push(Place { address, is_there: true });
         }
     }
 
-    /// It goes, or stays after all.
+    /// Notes that an object is destroyed, or stays after a failed call.
     fn note(&mut self, address: usize, is_there: bool) {
         if let Some(place) = self.0.iter_mut().rev().find(|place| place.address == address) {
             place.is_there = is_there;
         }
     }
 
-    /// The how-manieth, from 1, if it is still there.
+    /// The object with this number, from 1, if it still exists.
     fn get(&self, number: u32) -> Option<usize> {
         self.0.get(number.checked_sub(1)? as usize).filter(|place| place.is_there).map(|place| place.address)
     }
@@ -48,7 +48,7 @@ impl Places {
     }
 }
 
-/// Kinds of objects that are counted.
+/// The kinds of objects that are counted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     Qp,
@@ -56,11 +56,11 @@ pub(crate) enum Kind {
     Srq,
 }
 
-/// The objects of the process. Whoever uses one holds the lock around this: it goes only after it is noted to.
+/// The objects of the process. Code that uses one holds the lock around this value: an object is destroyed only after that is noted here.
 #[derive(Default)]
 pub(crate) struct Made {
     qps: Places,
-    /// The places of queue pairs by their numbers, from 1; of several with one number the last that was made.
+    /// The places of queue pairs by their numbers, from 1; of several with one number, the last one created.
     numbers: HashMap<u32, u32>,
     cqs: Places,
     srqs: Places,
@@ -76,17 +76,17 @@ impl Made {
         }
     }
 
-    /// A queue that a program made; NULL is none.
+    /// A queue that a program created; NULL if that failed.
     pub(crate) fn add(&mut self, kind: Kind, address: usize) {
         match kind {
-            // They have numbers.
+            // Queue pairs are counted by their numbers.
             Kind::Qp => {}
             Kind::Cq => self.cqs.add(address),
             Kind::Srq => self.srqs.add(address),
         }
     }
 
-    /// An object goes, or stays after all.
+    /// Notes that an object is destroyed, or stays after a failed call.
     pub(crate) fn note(&mut self, kind: Kind, address: usize, is_there: bool) {
         match kind {
             Kind::Qp => self.qps.note(address, is_there),
@@ -106,7 +106,7 @@ impl Made {
         self.ids.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// The place of a queue pair in the order of making, from 1; 0 of one that librdmacm has for itself.
+    /// The place of a queue pair in the order of creation, from 1; 0 for a queue pair of librdmacm itself.
     pub(crate) fn place_of(&self, qpn: u32) -> u32 {
         self.numbers.get(&qpn).copied().unwrap_or(0)
     }
@@ -127,10 +127,10 @@ impl Made {
         self.qps.there().filter_map(qp_at)
     }
 
-    /// Work of a queue pair failed: it goes to the state that follows.
+    /// Work of a queue pair failed: it enters the resulting state.
     pub(crate) fn fail(&self, qpn: u32, side: Side) {
         let Some(qp) = self.qp(self.place_of(qpn)) else { return };
-        // One that is in error already stays there.
+        // A queue pair that is already in error stays there.
         let _ = match side {
             Side::Send if qp.ours.kind != QpKind::Rc => qp.ours.qp.fail_sends(),
             _ => qp.ours.qp.modify(&QpAttr { state: Some(QpState::Error), ..QpAttr::default() }),

@@ -1,9 +1,9 @@
-//! What an observer hears of a program: which objects it makes, changes and destroys, which work it posts, what it polls and takes, and its
-//! end.
+//! The observer's view of a program: the objects that it creates, changes and destroys, the work that it posts, the completions and events
+//! that it takes, and its end.
 //!
-//! The observer is [`crate::checking`], which tells a model of misuse. Each function is called in the thread of the call, with what the program gave. Those whose names end in `ing` are called
-//! before the verb, the others after it, with its result. Pointers are the program's: whether they point to an object, `get` says.
-//! A result is NULL, or not 0, where the verb failed.
+//! The observer is [`crate::checking`], which passes everything to a model of misuse. Each function is called in the thread of the call,
+//! with the program's arguments. Functions with names in `ing` are called before the verb, the others after it, with its result. Pointers
+//! are the program's; `get` checks whether they point to an object. A result is NULL, or not 0, if the verb failed.
 
 use softnic_check::ObjectKind;
 
@@ -24,7 +24,7 @@ use crate::objects::window::Mw;
 use crate::rdmacm::cm_event::CmEvent;
 use crate::rdmacm::id::Id;
 
-/// Whether anybody observes this process.
+/// Whether this process is observed.
 pub(crate) fn is_wanted() -> bool {
     checking::is_wanted()
 }
@@ -43,7 +43,7 @@ pub(crate) fn closed_device(context: Pointer<ibv_context>, result: c_int) {
     checking::went(ObjectKind::Context, context.as_ptr(), result);
 }
 
-// Protection domains: also parent domains.
+// Protection domains, including parent domains.
 
 pub(crate) fn allocated_pd(_context: ContextPtr<'_>, pd: *mut ibv_pd) {
     checking::made(ObjectKind::Domain, pd);
@@ -59,12 +59,12 @@ pub(crate) fn deallocated_pd(pd: Pointer<Pd>, result: c_int) {
 
 // Memory regions and windows.
 
-/// Work requests know the region by addresses from `iova` on.
+/// Work requests address the region from `iova` on.
 pub(crate) fn registered(_pd: Pointer<Pd>, iova: u64, access: c_uint, mr: *mut ibv_mr) {
     checking::registered(iova, access, mr);
 }
 
-/// By `ibv_reg_mr_ex`.
+/// Called for `ibv_reg_mr_ex`.
 pub(crate) fn registered_ex(_pd: Pointer<Pd>, attr: &ibv_mr_init_attr, mr: *mut ibv_mr) {
     let iova = if attr.comp_mask & IBV_REG_MR_MASK_IOVA != 0 { attr.iova } else { attr.addr.addr() as u64 };
     checking::registered(iova, attr.access as c_uint, mr);
@@ -94,7 +94,7 @@ pub(crate) fn deallocated_mw(mw: Pointer<Mw>, result: c_int) {
     checking::went(ObjectKind::Window, mw.as_ptr(), result);
 }
 
-/// By `ibv_bind_mw`, which posts the work request.
+/// Called for `ibv_bind_mw`, which posts the work request.
 pub(crate) fn binding_mw(qp: &Qp, bind: &ibv_mw_bind) {
     checking::binding_mw(qp, bind);
 }
@@ -134,12 +134,12 @@ pub(crate) fn destroyed_cq(cq: Pointer<Cq>, result: c_int) {
     checking::went(ObjectKind::CompletionQueue, cq.as_ptr(), result);
 }
 
-/// A poll returned these completions: none where there was none. Those of extended queues come one by one.
+/// A poll returned these completions; an empty slice if there were none. Those of extended queues are passed one by one.
 pub(crate) fn polled(cq: &Cq, completions: &[ibv_wc]) {
     checking::polled(cq, completions);
 }
 
-/// `cq` is NULL where there was none.
+/// `cq` is NULL if there was no event.
 pub(crate) fn got_cq_event(_channel: &Channel, cq: *mut ibv_cq) {
     checking::got_cq_event(cq);
 }
@@ -204,7 +204,7 @@ pub(crate) fn destroyed_ah(ah: Pointer<Ah>, result: c_int) {
     checking::went(ObjectKind::Address, ah.as_ptr(), result);
 }
 
-// Work. The lists are those of the program; what fails is from `bad` on.
+// Work. The lists are the program's; the work requests from `bad` on have failed.
 
 pub(crate) fn posting_send(qp: &Qp, list: *const ibv_send_wr) {
     checking::posting_send(qp, list);
@@ -214,7 +214,7 @@ pub(crate) fn posted_send(qp: &Qp, list: *const ibv_send_wr, bad: *const ibv_sen
     checking::posted_send(qp, list, bad, result);
 }
 
-/// By `ibv_wr_complete`: all of it is posted, or nothing.
+/// Called for `ibv_wr_complete`: all work requests are posted, or none.
 pub(crate) fn posting_built(qp: &Qp, built: &Building) {
     checking::posting_built(qp, built);
 }
@@ -239,7 +239,7 @@ pub(crate) fn posted_srq_recv(srq: &Srq, list: *const ibv_recv_wr, bad: *const i
     checking::posted_srq_recv(srq, list, bad, result);
 }
 
-// The connection manager. Of an id that functions made things for, the C struct has them: queue pair, completion queues, domain.
+// The connection manager. The C struct of an id contains the objects that functions created for it: queue pair, completion queues, domain.
 
 pub(crate) fn created_event_channel(channel: *mut rdma_event_channel) {
     checking::made(ObjectKind::EventChannel, channel);
@@ -249,14 +249,14 @@ pub(crate) fn destroying_event_channel(channel: *mut crate::rdmacm::channel::Cha
     checking::goes(ObjectKind::EventChannel, channel);
 }
 
-/// By `rdma_create_id` and `rdma_create_ep`; NULL where that failed.
+/// Called for `rdma_create_id` and `rdma_create_ep`; NULL if that failed.
 pub(crate) fn created_id(id: *mut rdma_cm_id) {
     checking::made(ObjectKind::ConnectionId, id);
-    // An endpoint brings one.
+    // An endpoint includes a queue pair.
     checking::created_qp_of(id.cast());
 }
 
-/// By `rdma_destroy_id`, which leaves what else was made for the id.
+/// Called for `rdma_destroy_id`, which leaves the other objects of the id.
 pub(crate) fn destroying_id(id: *mut Id) {
     checking::going(ObjectKind::ConnectionId, id);
 }
@@ -265,14 +265,14 @@ pub(crate) fn destroyed_id(id: *mut Id, result: c_int) {
     checking::went(ObjectKind::ConnectionId, id, result);
 }
 
-/// By `rdma_destroy_ep`: with all that the id has.
+/// Called for `rdma_destroy_ep`, which destroys all objects of the id.
 pub(crate) fn destroying_ep(id: &Id) {
     checking::destroying_qp_of(id);
     checking::destroying_srq_of(id);
     checking::going(ObjectKind::ConnectionId, id);
 }
 
-/// By `rdma_create_qp`: the id has it now, and a request that `rdma_get_request` returns.
+/// Called for `rdma_create_qp`, after which the id has a queue pair, and for the id that `rdma_get_request` returns.
 pub(crate) fn created_qp_of(id: &Id, result: c_int) {
     if result == 0 {
         checking::created_qp_of(id);
@@ -293,7 +293,7 @@ pub(crate) fn destroying_srq_of(id: &Id) {
     checking::destroying_srq_of(id);
 }
 
-/// `event` is NULL where there was none.
+/// `event` is NULL if there was none.
 pub(crate) fn got_cm_event(event: *const CmEvent) {
     checking::got_cm_event(event);
 }
@@ -302,7 +302,7 @@ pub(crate) fn acknowledging_cm_event(event: *const CmEvent) {
     checking::acknowledging_cm_event(event);
 }
 
-/// The process ends, by exit(3) or the end of main.
+/// The process ends, by exit(3) or by returning from main.
 pub(crate) fn process_ends() {
     checking::process_ends();
 }

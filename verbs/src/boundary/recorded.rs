@@ -1,4 +1,4 @@
-//! What a file hears of the program, by the names that scripts have for it: queue pairs by their place in the order of making.
+//! The record of a program in a file, by the names that scripts use: queue pairs by their place in the order of creation.
 
 use softnic_explore::record::Seen;
 use softnic_runtime::api::call_faults::{Side, Verb};
@@ -12,7 +12,7 @@ use crate::seen;
 /// IBV_WC_RECV: completions of receives have this bit in their opcode.
 const RECV: c_int = 1 << 7;
 
-/// The place of a queue pair by its number; 0 where there is none.
+/// The place of a queue pair by its number; 0 if there is none.
 fn place_of(qpn: Option<u32>) -> u32 {
     qpn.and_then(|qpn| Some(known()?.made().place_of(qpn))).unwrap_or(0)
 }
@@ -24,7 +24,7 @@ pub(crate) fn call(verb: Verb, qpn: Option<u32>, wr_ids: &[u64]) {
     }
 }
 
-/// The program polled these.
+/// The program polled these completions.
 pub(crate) fn completions(completions: &[ibv_wc]) {
     if !seen::is_wanted() {
         return;
@@ -36,22 +36,22 @@ pub(crate) fn completions(completions: &[ibv_wc]) {
     }
 }
 
-/// The program took an event of the connection manager; NULL is none.
+/// The program took an event of the connection manager; NULL if there was none.
 pub(crate) fn cm_event(event: *const CmEvent) {
-    // SAFETY: NULL, or an event that the program took just now and has not seen.
+    // SAFETY: NULL, or an event that the program has just taken and has not seen yet.
     if let (true, Some(event)) = (seen::is_wanted(), unsafe { event.as_ref() }) {
         seen::other(Seen::CmEvent(event.base.event as u32));
     }
 }
 
-/// The program took an asynchronous event, or not.
+/// The program tried to take an asynchronous event.
 pub(crate) fn async_event(event: &ibv_async_event, result: c_int) {
     if result == 0 && seen::is_wanted() {
         seen::other(Seen::AsyncEvent(event.event_type as u32));
     }
 }
 
-/// A queue pair was told its peer.
+/// The peer of a queue pair was set.
 pub(crate) fn connected(qp: &Qp, destination: u32) {
     if !seen::is_wanted() {
         return;
@@ -59,7 +59,7 @@ pub(crate) fn connected(qp: &Qp, destination: u32) {
     let Some(state) = known() else { return };
     let place = {
         let mut made = state.made();
-        // A function of librdmacm may not have told of it yet.
+        // A function of librdmacm may not have reported the queue pair yet.
         made.add_qp(qp);
         made.place_of(qp.qpn())
     };

@@ -1,4 +1,4 @@
-//! The faults of this process: their rules, and what they act on.
+//! The faults of this process: their rules, and their state.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -17,21 +17,21 @@ use crate::objects::completion_queue::Cq;
 use crate::per_process::PerProcess;
 use crate::seen;
 
-/// Until when events of an id are held back, by the address of what threads know of it.
+/// Until when the events of an id are held back, by the address of the id's shared state.
 pub(crate) type Until = Mutex<HashMap<usize, Instant>>;
 
-/// What faults know of the process.
+/// The state of the process for faults.
 pub(crate) struct State {
-    /// Whether any fault is for this process.
+    /// Whether any fault applies to this process.
     has_faults: bool,
     decider: Mutex<CallDecider>,
     /// Whether there are rules for completions.
     pub(crate) judges_completions: bool,
     made: Mutex<Made>,
-    /// Of each completion queue, by its address.
+    /// For each completion queue, by its address.
     held: Mutex<HashMap<usize, Arc<Mutex<Held>>>>,
     pub(crate) until: Until,
-    /// The device failed for good.
+    /// The device failed permanently.
     pub(crate) is_dead: AtomicBool,
     pub(crate) has_begun: AtomicBool,
     pub(crate) timer: Timer,
@@ -63,7 +63,7 @@ impl Default for State {
 
 static STATE: PerProcess<State> = PerProcess::new();
 
-/// Whether there are faults of calls, for whichever process.
+/// Whether there are faults of calls, for any process.
 pub(crate) fn is_wanted() -> bool {
     environment().is_ok_and(|environment| !environment.call_faults.is_empty())
 }
@@ -73,13 +73,13 @@ pub(crate) fn faults() -> Option<&'static State> {
     if is_wanted() { Some(STATE.get()).filter(|state| state.has_faults) } else { None }
 }
 
-/// What is known of the process, if anybody asks: faults, or the recorder.
+/// The state of the process, if faults or the recorder need it.
 pub(crate) fn known() -> Option<&'static State> {
     (is_wanted() || seen::is_wanted()).then(|| STATE.get())
 }
 
 impl State {
-    /// Has the rules decide.
+    /// Evaluates the rules.
     pub(crate) fn decide<T>(&self, decide: impl FnOnce(&mut CallDecider) -> T) -> T {
         let mut decider = lock(&self.decider);
         let decided = decide(&mut decider);
@@ -89,34 +89,34 @@ impl State {
         decided
     }
 
-    /// Whoever needs a queue ([`State::held`]) as well takes that first.
+    /// A caller that also needs a queue ([`State::held`]) must lock the queue first.
     pub(crate) fn made(&self) -> MutexGuard<'_, Made> {
         lock(&self.made)
     }
 
-    /// The completions of a queue.
+    /// The held completions of a queue.
     pub(crate) fn held(&self, cq: &Cq) -> Arc<Mutex<Held>> {
         self.held_at((&raw const *cq).addr())
     }
 
-    /// The same of a queue that may be gone.
+    /// The held completions of a queue that may be destroyed.
     pub(crate) fn held_at(&self, address: usize) -> Arc<Mutex<Held>> {
         Arc::clone(lock(&self.held).entry(address).or_default())
     }
 
-    /// A queue is gone.
+    /// A queue was destroyed.
     pub(crate) fn forget_queue(&self, address: usize) {
         lock(&self.held).remove(&address);
     }
 
-    /// What happens to the completions of all queues.
+    /// Calls `change` for the held completions of all queues.
     pub(crate) fn each_held(&self, mut change: impl FnMut(&mut Held)) {
         let all: Vec<Arc<Mutex<Held>>> = lock(&self.held).values().cloned().collect();
         all.iter().for_each(|held| change(&mut lock(held)));
     }
 }
 
-/// The process ends: rules that were for nothing are more often a mistake than not.
+/// The process ends: reports rules that were never applied, because they are mostly mistakes.
 pub(crate) fn tell_unused() {
     let Some(state) = faults() else { return };
     state.decide(|decider| {

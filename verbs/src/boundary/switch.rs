@@ -1,4 +1,4 @@
-//! Whether anybody is at the boundary, decided once: at the first function that a program calls.
+//! Whether the boundary is in use, decided once: at the first function that a program calls.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -13,10 +13,10 @@ const UNDECIDED: u8 = 0;
 const OFF: u8 = 1;
 const ON: u8 = 2;
 
-/// The child of a fork has the environment and the tables of its parent, so what was decided holds for it.
+/// The child of a fork has the environment and the tables of its parent, so the decision holds for the child.
 static STATE: AtomicU8 = AtomicU8::new(UNDECIDED);
 
-/// Whether anybody is at the boundary.
+/// Whether the boundary is in use.
 #[inline]
 pub(crate) fn is_on() -> bool {
     match STATE.load(Ordering::Acquire) {
@@ -25,19 +25,19 @@ pub(crate) fn is_on() -> bool {
     }
 }
 
-/// Threads that come at once decide alike.
+/// Concurrent threads decide alike.
 #[cold]
 fn decide() -> bool {
     let on = state::is_wanted() || observe::is_wanted() || seen::is_wanted();
     if on {
-        // What is known of the process is known of no child of it, also of one that comes before any device was asked for.
+        // The state of the process does not apply to its children, including a child forked before the devices are listed.
         fork::watch();
         open::OPS.wrap(wrap_ops);
         open::TABLE.wrap(wrap_table);
         builder::TABLE.wrap(data::wrap_builder);
         poll::READERS.wrap(completions::wrap_readers);
         exit::at_last(end);
-        // Whoever came before did the same.
+        // An earlier caller has set the same functions.
         let _ = pending::HOLD.set(late::hold);
         let _ = qp_attributes::CONNECTED.set(recorded::connected);
         exit::watch();

@@ -1,4 +1,4 @@
-//! Control verbs that programs call by the table of a context. They are in it only where somebody is at the boundary.
+//! Control verbs that programs call by the table of a context. They are in the table only if the boundary is in use.
 
 use super::after;
 use super::before::About;

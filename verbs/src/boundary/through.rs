@@ -1,13 +1,13 @@
-//! How a function of the boundary is written: one line for each.
+//! The notation of the functions of the boundary: one line for each.
 //!
 //! `Verb name(arguments) -> result = verb, how it fails, about …, before …, after |result| …;`
 //!
 //! - How it fails: `errno` (which is returned, and set), `minus_one`, `null` (errno is set) or `never`.
-//! - `about`: what faults may ask of it, an [`super::before::About`]; left out, nothing.
-//! - `before`: what the observer hears before the verb is called, as of an object that goes.
-//! - `after`: what it hears after it, with the result.
+//! - `about`: the subject of the call for faults, an [`super::before::About`]; nothing if omitted.
+//! - `before`: the observer's call before the verb, for example for an object that is about to be destroyed.
+//! - `after`: the observer's call after the verb, with the result.
 
-/// What a call returns that a fault fails.
+/// The result of a call that a fault fails.
 macro_rules! failed {
     (errno $e:ident) => {{
         $e.set();
@@ -30,7 +30,7 @@ macro_rules! failed {
     }};
 }
 
-/// What a call returns that succeeds without being made.
+/// The result of a call that succeeds without being made.
 macro_rules! succeeded {
     (null) => {
         std::ptr::null_mut()
@@ -43,7 +43,7 @@ macro_rules! succeeded {
     };
 }
 
-/// What there is to know of a call: nothing, unless its line says so.
+/// The subject of a call: nothing, unless its line contains it.
 macro_rules! about {
     () => {
         $crate::boundary::before::About::default()
@@ -53,7 +53,7 @@ macro_rules! about {
     };
 }
 
-/// Whether nobody is there: the function in brackets says so. Without one somebody is.
+/// Whether the boundary is unused: the function in brackets decides. Without a function, the boundary is in use.
 macro_rules! nobody {
     ([]) => {
         false
@@ -63,7 +63,8 @@ macro_rules! nobody {
     };
 }
 
-/// Functions, each with its three points. In brackets before them: what says whether anybody is there, of those that are exported.
+/// Functions, each with its three stages. The brackets before them contain the function that returns whether the boundary is in use, for
+/// exported functions.
 macro_rules! through {
     ($is_on:tt $(
         $(#[$doc:meta])*
@@ -82,7 +83,7 @@ macro_rules! through {
         #[allow(unused_unsafe, reason = "some of the functions ask nothing of their caller")]
         pub(crate) extern "C" fn $name($($arg: $type),*) $(-> $result)? {
             if $crate::boundary::through::nobody!($is_on) {
-                // SAFETY: the program calls it by its contract.
+                // SAFETY: the program calls the function according to its contract.
                 return unsafe { $inner($($arg),*) };
             }
             let about = $crate::boundary::through::about!($($about)?);
@@ -95,7 +96,7 @@ macro_rules! through {
                 Err($crate::boundary::before::Early::Done) => return $crate::boundary::through::succeeded!($how),
             }
             $($before;)?
-            // SAFETY: the same.
+            // SAFETY: as above.
             let result = unsafe { $inner($($arg),*) };
             $(
                 let $made = result;

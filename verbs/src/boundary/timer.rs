@@ -1,4 +1,4 @@
-//! What faults do later: one thread of the process, begun with the first of it.
+//! Delayed actions of faults: one thread of the process, started with the first action.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -8,7 +8,7 @@ use softnic_runtime::api::spawn_own;
 
 type Action = Box<dyn FnOnce() + Send>;
 
-/// Actions by their times; those of one time in the order in which they came.
+/// Actions by their times; those with equal times in the order of insertion.
 #[derive(Default)]
 struct Queue {
     actions: BTreeMap<(Instant, u64), Action>,
@@ -16,7 +16,7 @@ struct Queue {
     has_thread: bool,
 }
 
-/// Carries out actions at their times.
+/// Executes actions at their times.
 #[derive(Default)]
 pub(crate) struct Timer {
     queue: Mutex<Queue>,
@@ -28,14 +28,14 @@ impl Timer {
         self.queue.lock().unwrap_or_else(|p| p.into_inner())
     }
 
-    /// At this time, or a moment later, `action` is called by the thread.
+    /// Calls `action` on the thread at this time, or a moment later.
     pub(crate) fn at(&'static self, when: Instant, action: impl FnOnce() + Send + 'static) {
         let mut queue = self.queue();
         let number = queue.next;
         queue.next += 1;
         queue.actions.insert((when, number), Box::new(action));
         if !queue.has_thread {
-            // Without a thread nothing of this happens; the process is at the end of its means anyway.
+            // If the thread cannot be started, the action is dropped; the process is out of resources anyway.
             queue.has_thread = spawn_own("softnic-fault", || self.run()).is_ok();
         }
         self.changed.notify_one();

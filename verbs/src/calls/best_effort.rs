@@ -1,4 +1,4 @@
-//! `softnicdv.h`, work of best effort: deadlines, strides and bitmaps for queue pairs of XP, and what a bitmap says is missing.
+//! `softnicdv.h`, best-effort work: deadlines, strides and bitmaps for queue pairs of XP, and the missing ranges of a bitmap.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) struct softnicdv_range {
     length: u32,
 }
 
-/// What a program says of its work, and the time that it has.
+/// The best-effort attributes given by a program, and the time limit.
 fn bound(given: &softnicdv_best_effort) -> Result<(BestEffort, Option<Duration>), Errno> {
     if given.comp_mask != 0 || given.reserved != 0 {
         return Err(Errno::EINVAL);
@@ -57,7 +57,7 @@ pub(crate) extern "C" fn post_send(
     let mut written = 0;
     let ours = &qp.ours.qp;
     let post = |wr: &ibv_send_wr| {
-        // A bitmap is of one message.
+        // A bitmap belongs to one message.
         if work.bitmap.is_some() && written > 0 {
             return Err(Errno::EINVAL);
         }
@@ -97,7 +97,7 @@ pub(crate) extern "C" fn post_recv(
         if work.bitmap.is_some() && posted > 0 {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: the program has as many elements as it says.
+        // SAFETY: the program has as many elements as it states.
         let sges = unsafe { sges(wr.sg_list, wr.num_sge) }?;
         let request = RecvWr { wr_id: wr.wr_id, sges, best_effort: Some(&work) };
         match time {
@@ -110,7 +110,7 @@ pub(crate) extern "C" fn post_recv(
     post_list(qp.ours.made_in, wr, bad, |wr| wr.next, post)
 }
 
-/// `softnicdv_missing_ranges`: writes at most `max` ranges, and says how many there are.
+/// `softnicdv_missing_ranges`: writes at most `max` ranges, and returns their total number.
 ///
 /// # Safety
 /// `bitmap` is `len` bytes, and `out` has room for `max` ranges.
@@ -126,17 +126,17 @@ pub(crate) unsafe extern "C" fn missing(
 ) -> c_int {
     status(|| {
         qp.ours.made_in.check()?;
-        // Before the queue pair is ready to receive nobody knows how messages are cut.
+        // The segmentation of messages is unknown before the queue pair is ready to receive.
         let mtu = qp.ours.qp.query().mtu.ok_or(Errno::EINVAL)?;
         let stride =
             u16::try_from(stride).ok().filter(|&s| s <= 1 || s.is_power_of_two() && s <= BestEffort::MAX_STRIDE);
         let stride = stride.ok_or(Errno::EINVAL)?;
-        // SAFETY: it is so long, by the contract.
+        // SAFETY: the length is guaranteed by the contract.
         let bits = if len == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(bitmap, len) } };
         let mut n = 0;
         for range in missing_ranges(bits, message_len, stride, mtu) {
             if n < max {
-                // SAFETY: there is room for `max` of them.
+                // SAFETY: there is room for `max` ranges.
                 unsafe { out.add(n).write(softnicdv_range { offset: range.start, length: range.end - range.start }) };
             }
             n += 1;

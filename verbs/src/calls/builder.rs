@@ -16,7 +16,7 @@ use crate::objects::building::{Building, Built, Source};
 use crate::objects::queue_pair::{BuilderTable, Qp};
 use crate::objects::window;
 
-/// Whoever wraps the functions of the builder interface.
+/// The wrapper of the builder interface, if there is one.
 pub(crate) static TABLE: Wrapped<BuilderTable> = Wrapped::new();
 
 /// The functions of a queue pair's builder interface.
@@ -50,7 +50,7 @@ pub(crate) fn table() -> BuilderTable {
     })
 }
 
-/// `ibv_qp_to_qp_ex`: NULL for one that was not made for it.
+/// `ibv_qp_to_qp_ex`: NULL for a queue pair without the builder interface.
 pub(crate) extern "C" fn qp_to_qp_ex(qp: &Qp) -> *const Qp {
     if qp.ours.extended { qp } else { std::ptr::null() }
 }
@@ -62,12 +62,12 @@ fn mutex(qp: &Qp) -> *mut libc::pthread_mutex_t {
 
 #[expect(clippy::mut_from_ref, reason = "the lock of the C struct guards it")]
 pub(crate) fn building(qp: &Qp) -> &mut Building {
-    // SAFETY: whoever builds holds the lock since `start`, and no other reference to it lives longer than a call.
+    // SAFETY: the building thread holds the lock since `start`, and no other reference to the value lives longer than a call.
     unsafe { &mut *qp.ours.builder.0.get() }
 }
 
 extern "C" fn start(qp: &Qp) {
-    // SAFETY: zeroed memory is a mutex that nobody holds; it lies still as long as the queue pair lives.
+    // SAFETY: zeroed memory is an unlocked mutex; its address does not change while the queue pair lives.
     unsafe { libc::pthread_mutex_lock(mutex(qp)) };
     let building = building(qp);
     building.requests.clear();
@@ -77,7 +77,7 @@ extern "C" fn start(qp: &Qp) {
 }
 
 fn unlock(qp: &Qp) {
-    // SAFETY: this thread holds it since `start`.
+    // SAFETY: this thread holds the lock since `start`.
     unsafe { libc::pthread_mutex_unlock(mutex(qp)) };
 }
 
@@ -93,12 +93,12 @@ extern "C" fn complete(qp: &Qp) -> c_int {
     result
 }
 
-/// What `ibv_wr_complete` does under the lock.
+/// The part of `ibv_wr_complete` that runs under the lock.
 pub(crate) fn post_built(qp: &Qp, building: &Building) -> c_int {
     status(|| post(qp, building))
 }
 
-/// Posts all, or none.
+/// Posts all work requests, or none.
 fn post(qp: &Qp, b: &Building) -> Result<(), Errno> {
     if let Some(e) = b.error {
         return Err(e);
@@ -128,14 +128,14 @@ fn post(qp: &Qp, b: &Building) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Begins a work request; nothing where an earlier call failed, as none will be posted.
+/// Starts a work request; does nothing after a failed call, because then none will be posted.
 fn begin(qp: &Qp, op: SendOp) {
     let building = building(qp);
     if building.error.is_some() {
         return;
     }
     let (sges, flags) = (building.sges.len(), qp.table.wr_flags.load(Ordering::Relaxed));
-    // A program may begin as many as it likes.
+    // A program may start any number of work requests.
     if building.requests.try_reserve(1).is_err() {
         building.error = Some(Errno::ENOMEM);
         return;
@@ -150,7 +150,7 @@ fn begin(qp: &Qp, op: SendOp) {
     });
 }
 
-/// Changes the work request that was begun last.
+/// Changes the work request that was started last.
 fn current(qp: &Qp, change: impl FnOnce(&mut Built, &mut Vec<Sge>, &mut Vec<u8>) -> Result<(), Errno>) {
     let Building { requests, sges, inline, error } = building(qp);
     if error.is_some() {
@@ -231,7 +231,7 @@ extern "C" fn set_sge_list(qp: &Qp, count: usize, list: *const ibv_sge) {
     current(qp, |request, all, _| {
         let count = c_int::try_from(count).map_err(|_| Errno::EINVAL)?;
         let from = all.len();
-        // SAFETY: the program has as many elements as it says.
+        // SAFETY: the program has as many elements as it states.
         let more = unsafe { sges(list, count) }?;
         all.try_reserve(more.len()).map_err(|_| Errno::ENOMEM)?;
         all.extend_from_slice(more);
@@ -240,7 +240,7 @@ extern "C" fn set_sge_list(qp: &Qp, count: usize, list: *const ibv_sge) {
     });
 }
 
-/// Inline data of the current work request.
+/// Sets the inline data of the current work request.
 ///
 /// # Safety
 /// All pieces can be read.
@@ -248,7 +248,7 @@ unsafe fn set_inline(qp: &Qp, pieces: impl Iterator<Item = (*const u8, usize)>) 
     current(qp, |request, _, inline| {
         let from = inline.len();
         let mut room = InlineRoom::new();
-        // SAFETY: by the contract.
+        // SAFETY: guaranteed by the contract.
         let more = unsafe { room.gather(pieces) }?;
         inline.try_reserve(more.len()).map_err(|_| Errno::ENOMEM)?;
         inline.extend_from_slice(more);
@@ -258,11 +258,11 @@ unsafe fn set_inline(qp: &Qp, pieces: impl Iterator<Item = (*const u8, usize)>) 
 }
 
 extern "C" fn set_inline_data(qp: &Qp, addr: *const u8, length: usize) {
-    // SAFETY: the program has as many bytes as it says.
+    // SAFETY: the program has as many bytes as it states.
     unsafe { set_inline(qp, [(addr, length)].into_iter()) }
 }
 
 extern "C" fn set_inline_data_list(qp: &Qp, count: usize, list: *const ibv_data_buf) {
-    // SAFETY: the program has as many pieces as it says, which can be read.
+    // SAFETY: the program has as many pieces as it states, and they can be read.
     unsafe { set_inline(qp, (0..count).map(|i| ((*list.add(i)).addr.cast_const().cast(), (*list.add(i)).length))) }
 }

@@ -1,4 +1,4 @@
-//! Completion queues of both kinds, made: `ibv_create_cq` and `ibv_create_cq_ex`.
+//! Creation of both kinds of completion queues: `ibv_create_cq` and `ibv_create_cq_ex`.
 
 use crate::abi::*;
 use crate::c_result::pointer;

@@ -1,4 +1,4 @@
-//! Queue pairs of both kinds, made: `ibv_create_qp` and `ibv_create_qp_ex`.
+//! Creation of both kinds of queue pairs: `ibv_create_qp` and `ibv_create_qp_ex`.
 
 use crate::abi::*;
 use crate::c_result::pointer;

@@ -1,4 +1,4 @@
-//! The devices of the process: `softnic0`, `softnic1`, … in the order that the environment names them.
+//! The devices of the process: `softnic0`, `softnic1`, … in the order of the environment.
 
 use std::sync::OnceLock;
 
@@ -9,12 +9,12 @@ use crate::message::error;
 use crate::objects::device::Device;
 use crate::{exit, fork};
 
-/// All devices; why there is none is said once.
+/// All devices. If there are none, the reason is printed once.
 pub(crate) fn devices() -> &'static [Device] {
     static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
     DEVICES.get_or_init(|| {
         if let Some(folder) = files() {
-            // That it was opened is all that `softnic run` wants to see.
+            // `softnic run` detects by this open that the library was loaded.
             let _ = std::fs::File::open(folder);
         }
         let environment = match environment() {
@@ -34,7 +34,7 @@ pub(crate) fn devices() -> &'static [Device] {
     })
 }
 
-/// The process ends: the NICs that are open send what is left to send.
+/// The process ends: open NICs send their pending frames.
 fn settle_all() {
     let first_of_group = devices().iter().filter(|device| device.is_first_of_group());
     let open: Vec<_> = first_of_group.filter_map(Device::opened).collect();
@@ -44,15 +44,15 @@ fn settle_all() {
 /// `ibv_get_device_list`.
 pub(crate) extern "C" fn get_list(count: *mut c_int) -> *mut *mut ibv_device {
     let devices = devices();
-    // SAFETY: NULL, or a place for a number.
+    // SAFETY: NULL, or a valid location for a number.
     if let Some(count) = unsafe { count.as_mut() } {
         *count = devices.len() as c_int;
     }
     c_list(devices.iter().map(Device::as_c))
 }
 
-/// `ibv_free_device_list`: devices themselves stay.
+/// `ibv_free_device_list`: the devices themselves stay.
 pub(crate) extern "C" fn free_list(list: *mut *mut ibv_device) {
-    // SAFETY: it is from `get_list`, by the contract of the verb.
+    // SAFETY: the list is from `get_list`, by the contract of the verb.
     unsafe { libc::free(list.cast()) }
 }

@@ -1,4 +1,4 @@
-//! Events as programs take and acknowledge them: asynchronous events, and those of completion channels.
+//! Taking and acknowledging events: asynchronous events, and those of completion channels.
 
 use std::os::fd::AsFd;
 
@@ -14,17 +14,17 @@ use crate::objects::event_queue::{
 use crate::objects::queue_pair::Qp;
 use crate::objects::shared_receive::Srq;
 
-/// The count of what an event is about.
+/// The counter of unacknowledged events of the object of an event.
 ///
 /// # Safety
-/// The element is of the kind that the event is about, and alive.
+/// The element is of the kind of the event, and alive.
 unsafe fn count_of<'a>(kind: c_int, element: usize) -> Option<&'a Unacknowledged> {
-    // SAFETY: by the contract, in each case.
+    // SAFETY: guaranteed by the contract, in each case.
     unsafe {
         match kind {
             IBV_EVENT_CQ_ERR => Some(&(*(element as *const Cq)).ours.async_events),
             IBV_EVENT_SRQ_LIMIT_REACHED | IBV_EVENT_SRQ_ERR => Some(&(*(element as *const Srq)).ours.async_events),
-            // Of the device, or of its port.
+            // Events of the device, or of its port.
             IBV_EVENT_DEVICE_FATAL
             | IBV_EVENT_PORT_ACTIVE..=IBV_EVENT_SM_CHANGE
             | IBV_EVENT_CLIENT_REREGISTER
@@ -40,7 +40,7 @@ pub(crate) extern "C" fn get_async(context: ContextPtr<'_>, event: &mut ibv_asyn
         context.check_process()?;
         let queue = &context.ours.events;
         let took = |kind, element| {
-            // SAFETY: the object is there: it is only freed after `forget`, which waits for the lock that is held now.
+            // SAFETY: the object exists: it is only freed after `forget`, which waits for the lock that is held now.
             if let Some(count) = unsafe { count_of(kind, element) } {
                 count.took_one();
             }
@@ -57,7 +57,7 @@ pub(crate) extern "C" fn get_async(context: ContextPtr<'_>, event: &mut ibv_asyn
 
 /// `ibv_ack_async_event`.
 pub(crate) extern "C" fn acknowledge_async(event: &ibv_async_event) {
-    // SAFETY: the event is one that the program got, so its object waits for this.
+    // SAFETY: the program got this event, so its object is kept until the acknowledgement.
     if let Some(count) = unsafe { count_of(event.event_type, event.element) } {
         count.acknowledge(1);
     }
@@ -74,12 +74,12 @@ pub(crate) extern "C" fn get_completion(
         loop {
             let took = |name: u64| {
                 let found = std::ptr::with_exposed_provenance::<Cq>(name as usize);
-                // SAFETY: its queue is there: it is only freed after `forget`, which waits for the channel's lock that is held now.
+                // SAFETY: the queue exists: it is only freed after `forget`, which waits for the channel's lock that is held now.
                 unsafe { &*found }.ours.completion_events.took_one();
             };
             if let Some(name) = channel.ours.channel.next_event_with(took) {
                 let found = std::ptr::with_exposed_provenance::<Cq>(name as usize);
-                // SAFETY: the event is not acknowledged, so the queue stays.
+                // SAFETY: the event is not acknowledged, so the queue is kept.
                 (*cq, *cq_context) = unsafe { ((*found).as_c(), (*found).base.cq.cq_context) };
                 return Ok(());
             }

@@ -1,8 +1,9 @@
-//! The files that Linux has of RDMA devices in /sys and /dev, for programs that look there: the kernel has none of these devices.
+//! The files that Linux has for RDMA devices in /sys and /dev, for programs that read them: the kernel does not know these devices.
 //!
-//! They are ordinary files in a folder, with paths as in /sys and /dev below it. libsoftnic_preload.so hears it when a program looks for one,
-//! asks here where it lies, and has the C library open that. What changes (state, speed, GIDs, counters) is written anew whenever somebody
-//! looks for it. Files are replaced as a whole: processes that share the folder find the old one or the new one.
+//! They are ordinary files in a folder, with the paths of /sys and /dev below it. When a program looks for such a file,
+//! libsoftnic_preload.so asks this module for its location, and lets the C library open that file. Values that change (state, speed, GIDs,
+//! counters) are written again at every access. Files are replaced atomically: processes that share the folder find either the old file or
+//! the new one.
 
 mod attributes;
 mod counters;
@@ -20,8 +21,8 @@ use crate::objects::device::Device;
 use attributes::{DEVICE_FILE, Links};
 use folder::Folder;
 
-/// Where a file lies that a program looks for in /sys or /dev. Writes that path, and says how much longer it is: that is the length of the folder. -1
-/// is no file of ours.
+/// The location of a file that a program looks for in /sys or /dev. Writes its path, and returns the additional length, which is the length
+/// of the folder; -1 if there is no such file.
 ///
 /// # Safety
 /// `path` is a string, `out` has room for `size` bytes.
@@ -41,7 +42,7 @@ pub(crate) unsafe extern "C" fn locate(path: *const c_char, out: *mut c_char, si
     folder.len() as c_int
 }
 
-/// The folder, in which the file at `path` says what is now.
+/// The folder, in which the file at `path` was updated.
 fn up_to_date(path: &str) -> Option<&'static Folder> {
     static FOLDER: OnceLock<Option<Folder>> = OnceLock::new();
     let make = || {
@@ -52,13 +53,13 @@ fn up_to_date(path: &str) -> Option<&'static Folder> {
     };
     let folder = FOLDER.get_or_init(make).as_ref()?;
     if let Some((device, part)) = part_of(path) {
-        // What cannot be written stays as it was.
+        // A file that cannot be written keeps its contents.
         let _ = refresh(folder, device, &part);
     }
     Some(folder)
 }
 
-/// Of which device that is a path, and what of the device's port it names, folder by folder.
+/// The device that a path belongs to, and the part of the path below the device's port, folder by folder.
 fn part_of(path: &str) -> Option<(&'static Device, Vec<&str>)> {
     let names: Vec<&str> = path.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
     let port = names.windows(2).position(|pair| pair == ["ports", "1"])?;
@@ -66,7 +67,7 @@ fn part_of(path: &str) -> Option<(&'static Device, Vec<&str>)> {
     Some((device, names[port + 2..].to_vec()))
 }
 
-/// Makes all files of a device.
+/// Creates all files of a device.
 fn lay_down(folder: &Folder, device: &Device) -> io::Result<()> {
     let node = attributes::node(device);
     for (path, text) in attributes::constant(device) {
@@ -91,7 +92,7 @@ fn lay_down(folder: &Folder, device: &Device) -> io::Result<()> {
     folder.link(&format!("dev/infiniband/{file}"), Path::new(DEVICE_FILE))
 }
 
-/// Writes anew what of a device's port may have changed: one file, or a folder of them.
+/// Updates the variable files of a device's port: one file, or a folder of them.
 fn refresh(folder: &Folder, device: &Device, part: &[&str]) -> io::Result<()> {
     let port = attributes::port_folder(device);
     match part {

@@ -13,7 +13,7 @@ use crate::objects::region;
 use crate::objects::shared_receive::{self, Srq};
 use crate::objects::window::{self, Mw};
 
-/// `struct ibv_context_ops`: thirty-two pointers, of which inlined verbs call those named here.
+/// `struct ibv_context_ops`: thirty-two pointers; inlined verbs call those named here.
 #[repr(C)]
 pub(crate) struct ibv_context_ops {
     compat0: [usize; 7],
@@ -33,8 +33,8 @@ pub(crate) struct ibv_context_ops {
 layout!(ibv_context_ops, 256, alloc_mw 56, bind_mw 64, dealloc_mw 72, poll_cq 88, req_notify_cq 96, post_srq_recv 160,
     post_send 200, post_recv 208);
 
-/// `struct verbs_context` as of v44. Newer headers have more in front, which they find missing by `sz`. Zeros are
-/// functions that do not exist.
+/// `struct verbs_context` as of v44. Newer headers have more fields in front, whose absence they detect by `sz`. Zero means that a function
+/// does not exist.
 #[repr(C)]
 pub(crate) struct verbs_context {
     pub(crate) query_port: extern "C" fn(ContextPtr<'_>, u8, *mut c_void, usize) -> c_int,
@@ -62,18 +62,18 @@ pub(crate) struct verbs_context {
     sz: usize,
     context: ibv_context,
 }
-/// Distances from the end are what stays the same from release to release.
+/// The offsets from the end do not change between releases.
 const END: usize = size_of::<verbs_context>();
 layout!(verbs_context, 648, query_port END - 648, alloc_null_mr END - 632, alloc_parent_domain END - 536, alloc_td END - 520,
     query_rt_values END - 456, create_cq_ex END - 448, query_device_ex END - 432, create_qp_ex END - 384, create_srq_ex END - 368,
     sz END - 336, context END - 328);
 const _: () = assert!(std::mem::offset_of!(UntypedVerbsContext, context) == END - size_of::<ibv_context>());
 
-/// Whoever wraps the functions of contexts.
+/// The wrappers of the functions of contexts, if there are any.
 pub(crate) static OPS: Wrapped<ibv_context_ops> = Wrapped::new();
 pub(crate) static TABLE: Wrapped<verbs_context> = Wrapped::new();
 
-/// Functions by which inlined verbs reach us. The `compat` slots were programs' of long ago.
+/// The functions that inlined verbs call. The `compat` slots were used by programs of long ago.
 fn ops() -> [Function; 32] {
     let ops = ibv_context_ops {
         compat0: [0; 7],
@@ -90,7 +90,7 @@ fn ops() -> [Function; 32] {
         post_recv: post::recv,
         compat27: [0; 5],
     };
-    // SAFETY: the struct is thirty-two pointers, each to a function or NULL.
+    // SAFETY: the struct consists of thirty-two pointers, each to a function or NULL.
     unsafe { std::mem::transmute::<ibv_context_ops, [Function; 32]>(OPS.make(ops)) }
 }
 
@@ -122,7 +122,7 @@ fn extend(context: ibv_context) -> UntypedVerbsContext {
         sz: size_of::<verbs_context>(),
         context,
     };
-    // SAFETY: both are the same pointers, numbers and context at the same places; only the types of the functions are left out.
+    // SAFETY: both have the same pointers, numbers and context at the same offsets; only the types of the functions are omitted.
     unsafe { std::mem::transmute::<verbs_context, UntypedVerbsContext>(TABLE.make(typed)) }
 }
 

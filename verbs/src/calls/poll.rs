@@ -25,7 +25,7 @@ pub(crate) extern "C" fn poll(cq: &Cq, max: c_int, mut out: *mut ibv_wc) -> c_in
     taken.map_or(-1, |n| n as c_int)
 }
 
-/// What came with a completion: flags, and the immediate in network byte order or the key that was invalidated.
+/// Additional data of a completion: flags, and the immediate in network byte order or the key that was invalidated.
 fn extras(c: &Completion) -> (c_uint, u32) {
     let grh = if c.src_qp.is_some() { IBV_WC_GRH } else { 0 };
     let flags = if c.partial.is_some() { grh | SOFTNICDV_WC_PARTIAL } else { grh };
@@ -36,7 +36,7 @@ fn extras(c: &Completion) -> (c_uint, u32) {
     }
 }
 
-/// Why a message is not whole, as softnicdv.h numbers it; 0 where it is. Verbs have no field for that, so it is in `vendor_err`.
+/// Why a message is incomplete, numbered as in softnicdv.h; 0 if it is complete. Verbs have no field for this, so it is in `vendor_err`.
 fn vendor_err(c: &Completion) -> u32 {
     match c.partial {
         None => 0,
@@ -46,8 +46,8 @@ fn vendor_err(c: &Completion) -> u32 {
     }
 }
 
-/// The kind of packet that a datagram came in, in the place of InfiniBand's service level, as ConnectX has it: 8 for UDP, with 1
-/// for IPv6 or 2 for IPv4. UCX finds the destination in the 40 bytes by it, and without drops every datagram.
+/// The packet type of a datagram, in the field of InfiniBand's service level, as on ConnectX: 8 for UDP, plus 1 for IPv6 or 2 for IPv4. UCX
+/// uses it to find the destination in the 40 bytes, and drops every datagram without it.
 #[inline]
 fn packet_kind(c: &Completion) -> u8 {
     match (c.src_qp, c.over_ipv6) {
@@ -74,7 +74,7 @@ pub(crate) fn to_c(c: &Completion) -> ibv_wc {
         ..ibv_wc::default()
     }
 }
-/// Whoever wraps the functions of extended queues.
+/// The wrapper of the functions of extended queues, if there is one.
 pub(crate) static READERS: Wrapped<CqReaders> = Wrapped::new();
 
 /// The functions of an extended queue.
@@ -103,15 +103,15 @@ fn mutex(cq: &Cq) -> *mut libc::pthread_mutex_t {
     cq.base.cq.mutex.get().cast()
 }
 
-/// From now on this completion is read, with this status. Whoever calls it began to poll.
+/// Makes this completion the current one, with this status. The caller has started to poll.
 pub(crate) fn show(cq: &Cq, completion: Completion, status: c_int) {
     cq.base.wr_id.store(completion.wr_id, Ordering::Relaxed);
     cq.base.status.store(status, Ordering::Relaxed);
-    // SAFETY: the lock is held, and readers are called by whoever holds it.
+    // SAFETY: the lock is held, and readers are called by its holder.
     unsafe { *cq.ours.current.0.get() = Some(completion) };
 }
 
-/// Takes the next completion: ENOENT when there is none.
+/// Takes the next completion: ENOENT if there is none.
 pub(crate) fn take(cq: &Cq) -> c_int {
     match cq.ours.queue.poll_one() {
         Ok(Some(completion)) => {
@@ -127,7 +127,7 @@ extern "C" fn start_poll(cq: &Cq, attr: *mut c_void) -> c_int {
     start_with(cq, attr, take)
 }
 
-/// `ibv_start_poll`, with completions that come from `take`.
+/// `ibv_start_poll`, with completions from `take`.
 pub(crate) fn start_with(cq: &Cq, attr: *mut c_void, take: impl FnOnce(&Cq) -> c_int) -> c_int {
     // SAFETY: NULL, or a struct of which the mask is the first and only field.
     let asks = unsafe { attr.cast::<u32>().as_ref() }.is_some_and(|&mask| mask != 0);
@@ -137,11 +137,11 @@ pub(crate) fn start_with(cq: &Cq, attr: *mut c_void, take: impl FnOnce(&Cq) -> c
     if let Err(Errno(e)) = cq.ours.made_in.check() {
         return e;
     }
-    // SAFETY: zeroed memory is a mutex that nobody holds; it lies still as long as the queue lives.
+    // SAFETY: zeroed memory is an unlocked mutex; its address does not change while the queue lives.
     unsafe { libc::pthread_mutex_lock(mutex(cq)) };
     let result = take(cq);
     if result != 0 {
-        // Then `end_poll` is not called.
+        // In this case the program does not call `end_poll`.
         end_poll(cq);
     }
     result
@@ -152,17 +152,17 @@ extern "C" fn next_poll(cq: &Cq) -> c_int {
 }
 
 extern "C" fn end_poll(cq: &Cq) {
-    // SAFETY: this thread holds it since `start_poll`.
+    // SAFETY: this thread holds the lock since `start_poll`.
     unsafe { libc::pthread_mutex_unlock(mutex(cq)) };
 }
 
-/// The completion that is polled. Whoever asks began to poll.
+/// The current completion. The caller has started to poll.
 pub(crate) fn current(cq: &Cq) -> Option<&Completion> {
-    // SAFETY: whoever began to poll holds the lock.
+    // SAFETY: the thread that started to poll holds the lock.
     unsafe { &*cq.ours.current.0.get() }.as_ref()
 }
 
-/// Reads of the completion that is polled, or the default where there is none.
+/// Reads from the current completion; the default if there is none.
 fn read<T: Default>(cq: &Cq, field: impl FnOnce(&Completion) -> T) -> T {
     current(cq).map_or_else(T::default, field)
 }
@@ -196,7 +196,7 @@ extern "C" fn read_wc_flags(cq: &Cq) -> c_uint {
     read(cq, |c| extras(c).0)
 }
 
-/// LIDs are InfiniBand's.
+/// Only InfiniBand has LIDs.
 extern "C" fn read_slid(_cq: &Cq) -> u32 {
     0
 }

@@ -1,4 +1,5 @@
-//! Posting work: the C structs as the NIC's work requests. The hot path: nothing is allocated, and the doorbell rings once a list.
+//! Posting work: converts C structs to the NIC's work requests. This is the hot path: nothing is allocated, and the doorbell rings once per
+//! list.
 
 use std::mem::MaybeUninit;
 
@@ -14,7 +15,7 @@ use crate::objects::shared_receive::Srq;
 use crate::objects::window;
 
 const _: () = {
-    // What `sges` relies on.
+    // Required by `sges`.
     assert!(size_of::<ibv_sge>() == size_of::<Sge>() && align_of::<ibv_sge>() == align_of::<Sge>());
     assert!(std::mem::offset_of!(ibv_sge, addr) == std::mem::offset_of!(Sge, addr));
     assert!(std::mem::offset_of!(ibv_sge, length) == std::mem::offset_of!(Sge, len));
@@ -30,12 +31,12 @@ pub(crate) unsafe fn sges<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a 
     match usize::try_from(count) {
         Err(_) => Err(Errno::EINVAL),
         Ok(0) => Ok(&[]),
-        // SAFETY: by the contract; the two types have the same layout, see above.
+        // SAFETY: guaranteed by the contract; the two types have the same layout, see above.
         Ok(count) => Ok(unsafe { std::slice::from_raw_parts(list.cast::<Sge>(), count) }),
     }
 }
 
-/// Posts a list of work requests to a queue of the process `made_in` up to the first that is refused, which `bad` is set to.
+/// Posts a list of work requests to a queue of the process `made_in`, up to the first one that is refused; sets `bad` to that one.
 #[inline]
 pub(crate) fn post_list<W>(
     made_in: Generation,
@@ -73,7 +74,7 @@ pub(crate) extern "C" fn send(qp: &Qp, wr: *mut ibv_send_wr, bad: &mut *mut ibv_
 pub(crate) extern "C" fn recv(qp: &Qp, wr: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> c_int {
     let mut written = false;
     let post = |wr: &ibv_recv_wr| {
-        // SAFETY: the program has as many elements as it says.
+        // SAFETY: the program has as many elements as it states.
         let sges = unsafe { sges(wr.sg_list, wr.num_sge) }?;
         qp.ours.qp.write_recv(&RecvWr { wr_id: wr.wr_id, sges, best_effort: None })?;
         written = true;
@@ -89,33 +90,33 @@ pub(crate) extern "C" fn recv(qp: &Qp, wr: *mut ibv_recv_wr, bad: &mut *mut ibv_
 /// `ibv_post_srq_recv`.
 pub(crate) extern "C" fn srq_recv(srq: &Srq, wr: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> c_int {
     let post = |wr: &ibv_recv_wr| {
-        // SAFETY: the program has as many elements as it says.
+        // SAFETY: the program has as many elements as it states.
         let sges = unsafe { sges(wr.sg_list, wr.num_sge) }?;
         Ok(srq.ours.queue.post_recv(&RecvWr { wr_id: wr.wr_id, sges, best_effort: None })?)
     };
     post_list(srq.ours.made_in, wr, bad, |wr| wr.next, post)
 }
 
-/// Writes a send work request behind the others.
+/// Appends a send work request.
 #[inline]
 fn write(qp: &Qp, wr: &ibv_send_wr) -> Result<(), Errno> {
     write_with(qp, wr, |request| qp.ours.qp.write_send(request))
 }
 
-/// Makes a work request of the program's, which `take` takes.
+/// Converts a work request of the program, and passes it to `take`.
 #[inline(always)]
 pub(crate) fn write_with(
     qp: &Qp,
     wr: &ibv_send_wr,
     take: impl FnOnce(&SendWr<'_>) -> Result<(), PostError>,
 ) -> Result<(), Errno> {
-    // SAFETY: the program has as many elements as it says.
+    // SAFETY: the program has as many elements as it states.
     let list = unsafe { sges(wr.sg_list, wr.num_sge) }?;
     if wr.send_flags & IBV_SEND_IP_CSUM != 0 {
         return Err(Errno::EINVAL);
     }
     let imm = u32::from_be(wr.imm_data);
-    // SAFETY: all members of the union are plain numbers, of which the operation says which are meant.
+    // SAFETY: all members of the union are plain numbers; the operation determines which are valid.
     let (rdma, atomic) = unsafe { (wr.wr.rdma, wr.wr.atomic) };
     let WrRdma { remote_addr, rkey } = rdma;
     let op = match wr.opcode {
@@ -140,7 +141,7 @@ pub(crate) fn write_with(
     let to = match qp.is_datagram() {
         false => None,
         true => {
-            // SAFETY: for datagrams this is the member that is meant.
+            // SAFETY: for datagrams this member is valid.
             let WrUd { ah, remote_qpn, remote_qkey } = unsafe { wr.wr.ud };
             Some(datagram(ah, remote_qpn, remote_qkey)?)
         }
@@ -167,16 +168,16 @@ fn write_bind(qp: &Qp, wr: &ibv_send_wr) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[inline]
 pub(crate) fn datagram(ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Result<Datagram, Errno> {
     // SAFETY: NULL, or an address handle of the program.
     let ah = unsafe { ah.cast::<Ah>().as_ref() }.ok_or(Errno::EINVAL)?;
-    // The upper 8 bits are nobody's, as with hardware.
+    // The upper 8 bits are ignored, as on hardware.
     Ok(ah.handle.to(Qpn::new(qpn), qkey))
 }
 
-/// Room for inline data in one piece.
+/// A buffer for contiguous inline data.
 pub(crate) struct InlineRoom([MaybeUninit<u8>; MAX_INLINE as usize]);
 
 impl InlineRoom {
@@ -185,20 +186,20 @@ impl InlineRoom {
         InlineRoom([const { MaybeUninit::uninit() }; MAX_INLINE as usize])
     }
 
-    /// Copies all pieces, one behind the other.
+    /// Copies all pieces, one after the other.
     ///
     /// # Safety
-    /// They can be read.
+    /// All pieces can be read.
     #[inline]
     pub(crate) unsafe fn gather(&mut self, pieces: impl Iterator<Item = (*const u8, usize)>) -> Result<&[u8], Errno> {
         let mut len = 0;
         for (from, piece) in pieces {
             let to = self.0.get_mut(len..).and_then(|room| room.get_mut(..piece)).ok_or(Errno::EINVAL)?;
-            // SAFETY: the piece can be read by the contract, and `to` is as long.
+            // SAFETY: the piece can be read by the contract, and `to` has its length.
             unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr().cast(), piece) };
             len += piece;
         }
-        // SAFETY: the first `len` bytes were copied in.
+        // SAFETY: the first `len` bytes were written above.
         Ok(unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), len) })
     }
 }

@@ -1,4 +1,4 @@
-//! Attributes of queue pairs: `ibv_modify_qp` sets those that a mask names, `ibv_query_qp` tells all.
+//! Attributes of queue pairs: `ibv_modify_qp` sets those named by a mask, `ibv_query_qp` returns all.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -34,12 +34,12 @@ const KNOWN: c_int = IBV_QP_STATE
     | IBV_QP_PATH_MIG_STATE
     | IBV_QP_DEST_QPN;
 
-/// At most as many READs and atomics as the device told.
+/// Checks that a number of READs and atomics does not exceed the device's limit.
 fn depth(n: u8) -> Result<u8, Errno> {
     if n <= MAX_RD_ATOMIC { Ok(n) } else { Err(Errno::EINVAL) }
 }
 
-/// The attributes that `mask` names.
+/// The attributes named by `mask`.
 fn attributes(a: &ibv_qp_attr, mask: c_int, path: Option<Path>) -> Result<QpAttr, Errno> {
     let given = |bit: c_int| mask & bit != 0;
     let number = |n: u32| if n < 1 << 24 { Ok(n) } else { Err(Errno::EINVAL) };
@@ -51,7 +51,7 @@ fn attributes(a: &ibv_qp_attr, mask: c_int, path: Option<Path>) -> Result<QpAttr
         path,
         mtu: given(IBV_QP_PATH_MTU).then(|| mtu_of(a.path_mtu)).transpose()?,
         dest_qp: given(IBV_QP_DEST_QPN).then(|| number(a.dest_qp_num).map(Qpn::new)).transpose()?,
-        // Only 24 bits count, and programs draw 32.
+        // Only 24 bits are used, and programs draw 32.
         rq_psn: given(IBV_QP_RQ_PSN).then(|| Psn::new(a.rq_psn & 0xff_ffff)),
         sq_psn: given(IBV_QP_SQ_PSN).then(|| Psn::new(a.sq_psn & 0xff_ffff)),
         max_dest_rd_atomic: given(IBV_QP_MAX_DEST_RD_ATOMIC).then(|| depth(a.max_dest_rd_atomic)).transpose()?,
@@ -65,7 +65,7 @@ fn attributes(a: &ibv_qp_attr, mask: c_int, path: Option<Path>) -> Result<QpAttr
     })
 }
 
-/// Whoever wants to hear that a queue pair was told its peer, by the program or by the connection manager.
+/// A callback for when a queue pair's peer is set, by the program or by the connection manager.
 pub(crate) static CONNECTED: OnceLock<fn(&Qp, u32)> = OnceLock::new();
 
 /// `ibv_modify_qp`.
@@ -83,7 +83,7 @@ pub(crate) extern "C" fn modify(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int
         }
         let moved = match mask & IBV_QP_AV != 0 {
             false => None,
-            // The way depends on the queue pair: flows are spread by its number.
+            // The path depends on the queue pair: flows are spread by its number.
             true => {
                 let dest_qpn = (mask & IBV_QP_DEST_QPN != 0).then_some(attr.dest_qp_num);
                 Some(connected_path(&qp.context(), &attr.ah_attr, dest_qpn, qp.qpn())?)
@@ -103,7 +103,7 @@ pub(crate) extern "C" fn modify(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int
     })
 }
 
-/// `ibv_query_qp`. All attributes are told, whatever the mask.
+/// `ibv_query_qp`. All attributes are returned, whatever the mask is.
 pub(crate) extern "C" fn query(
     qp: Pointer<Qp>,
     attr: &mut ibv_qp_attr,
@@ -150,19 +150,19 @@ pub(crate) extern "C" fn query(
     })
 }
 
-/// `ibv_query_qp_data_in_order`: no promise. By the standard's transport packets are placed in order, but a peer may send a message again;
-/// by Selective Repeat they are placed as they come.
+/// `ibv_query_qp_data_in_order`: never guaranteed. By the standard's transport packets are placed in order, but a peer may send a message
+/// again; by Selective Repeat they are placed as they arrive.
 pub(crate) extern "C" fn data_in_order(_qp: &Qp, _op: c_int, _flags: u32) -> c_int {
     0
 }
 
-/// `ibv_query_ece`: there is no enhanced connection establishment, which is what zeros say.
+/// `ibv_query_ece`: there is no enhanced connection establishment, which zeros express.
 pub(crate) extern "C" fn query_ece(_qp: &Qp, ece: &mut ibv_ece) -> c_int {
     *ece = ibv_ece::default();
     0
 }
 
-/// `ibv_set_ece`: none is none.
+/// `ibv_set_ece`: only "none" is accepted.
 pub(crate) extern "C" fn set_ece(_qp: &Qp, ece: &ibv_ece) -> c_int {
     match (ece.vendor_id, ece.comp_mask) {
         (0, 0) => 0,

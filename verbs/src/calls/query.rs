@@ -1,4 +1,4 @@
-//! What a device, its port and its tables are.
+//! Queries of a device, its port and its tables.
 
 use std::net::IpAddr;
 
@@ -14,19 +14,19 @@ use crate::objects::context::{Context, ContextPtr};
 use crate::objects::link_speed::LinkSpeed;
 
 const MAX_OBJECTS: c_int = 1 << 16;
-/// Regions, and as many windows: together a quarter of the keys that can be given out.
+/// Maximum number of regions, and of windows: together a quarter of the available keys.
 const MAX_KEYS: c_int = 1 << 19;
-/// Address handles.
+/// Maximum number of address handles.
 const MAX_ADDRESSES: c_int = 1 << 18;
-/// An OUI in place of a vendor's, which programs expect to be something: of those that are administered locally, so nobody's.
+/// An OUI for the vendor, because programs expect one: a locally administered one, which belongs to no vendor.
 const VENDOR_ID: u32 = 0x02_53_4e;
-/// GIDs that there is room for, at least: like devices whose addresses come and go, ours has entries that are empty.
+/// Minimum length of the GID table: like devices whose addresses change, this one has empty entries.
 const GID_TABLE: usize = 16;
-/// What a port is able to.
+/// The capabilities of a port.
 pub(crate) const PORT_CAPABILITIES: u32 = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
 const _: () = assert!(MAX_INLINE >= 64 && MAX_SGE >= 4);
 
-/// A limit of the device, or of whoever shares its port.
+/// The lower of a limit of the device and a limit of the shared port.
 fn at_most(shared: u32, limit: c_int) -> c_int {
     if shared == 0 { limit } else { limit.min(c_int::try_from(shared).unwrap_or(limit)) }
 }
@@ -42,7 +42,7 @@ fn device_attr(context: &Context) -> ibv_device_attr {
         node_guid: guid,
         sys_image_guid: guid,
         max_mr_size: i64::MAX as u64,
-        // Any page from 4 KiB on.
+        // Any page size from 4 KiB on.
         page_size_cap: !0xfff,
         vendor_id: VENDOR_ID,
         vendor_part_id: 0,
@@ -67,7 +67,7 @@ fn device_attr(context: &Context) -> ibv_device_attr {
         max_res_rd_atom: c_int::from(MAX_RD_ATOMIC) * MAX_OBJECTS,
         max_qp_init_rd_atom: c_int::from(MAX_RD_ATOMIC),
         max_ee_init_rd_atom: 0,
-        // They are atomic to the processor, too; but UCX uses none of a device that says so.
+        // They are also atomic with respect to the processor; but UCX uses no atomics of a device that reports so.
         atomic_cap: IBV_ATOMIC_HCA,
         max_ee: 0,
         max_rdd: 0,
@@ -84,7 +84,7 @@ fn device_attr(context: &Context) -> ibv_device_attr {
         max_srq_wr: MAX_QP_WR as c_int,
         max_srq_sge: MAX_SGE as c_int,
         max_pkeys: 1,
-        // 4.096 µs · 2^n: how long we may take to answer.
+        // 4.096 µs · 2^n: the maximum time until an answer.
         local_ca_ack_delay: 8,
         phys_port_cnt: 1,
     }
@@ -120,13 +120,13 @@ pub(crate) extern "C" fn device_ex(context: ContextPtr<'_>, input: *const u32, o
     0
 }
 
-/// Copies as much of a struct as the program knows of, and zeros behind it.
+/// Copies the part of a struct that the program knows, and fills the rest with zeros.
 ///
 /// # Safety
 /// `out` has room for `size` bytes.
 unsafe fn put<T: Copy>(value: &T, out: *mut c_void, size: usize) {
     let len = size.min(size_of::<T>());
-    // SAFETY: by the contract; a struct of plain numbers may be copied in part.
+    // SAFETY: guaranteed by the contract; a struct of plain numbers may be copied in part.
     unsafe {
         out.cast::<u8>().write_bytes(0, size);
         std::ptr::copy_nonoverlapping((&raw const *value).cast::<u8>(), out.cast(), len);
@@ -161,7 +161,7 @@ fn port_attr(context: &Context) -> ibv_port_attr {
     }
 }
 
-/// `query_port` of the context: structs of any length.
+/// `query_port` of the context, for structs of any length.
 pub(crate) extern "C" fn port(context: ContextPtr<'_>, port: u8, out: *mut c_void, size: usize) -> c_int {
     status(|| {
         context.check_process()?;
@@ -172,7 +172,7 @@ pub(crate) extern "C" fn port(context: ContextPtr<'_>, port: u8, out: *mut c_voi
     })
 }
 
-/// `ibv_query_port`, of programs with the oldest struct.
+/// `ibv_query_port`, for programs with the oldest struct.
 pub(crate) extern "C" fn port_compat(context: ContextPtr<'_>, number: u8, out: *mut c_void) -> c_int {
     port(context, number, out, COMPAT_PORT_ATTR_SIZE)
 }
@@ -182,7 +182,7 @@ pub(crate) fn gid_table_len(addresses: &[IpAddr]) -> usize {
     addresses.len().max(GID_TABLE)
 }
 
-/// The address at an index of the GID table; `None` where the entry is empty.
+/// The address at an index of the GID table; `None` if the entry is empty.
 fn address_at(context: &Context, port: u32, index: usize) -> Result<Option<IpAddr>, Errno> {
     context.ours.made_in.check()?;
     check_port(port)?;
@@ -193,7 +193,7 @@ fn address_at(context: &Context, port: u32, index: usize) -> Result<Option<IpAdd
     }
 }
 
-/// `ibv_query_gid`: zeros where the entry is empty.
+/// `ibv_query_gid`: zeros if the entry is empty.
 pub(crate) extern "C" fn gid(context: ContextPtr<'_>, port: u8, index: c_int, gid: &mut ibv_gid) -> c_int {
     minus_one(|| {
         let index = usize::try_from(index).map_err(|_| Errno::EINVAL)?;
@@ -215,7 +215,7 @@ fn entry(context: &Context, index: usize, address: IpAddr) -> ibv_gid_entry {
     }
 }
 
-/// `ibv_query_gid_ex`: ENODATA where the entry is empty.
+/// `ibv_query_gid_ex`: ENODATA if the entry is empty.
 pub(crate) extern "C" fn gid_ex(
     context: ContextPtr<'_>,
     port: u32,
@@ -235,7 +235,7 @@ pub(crate) extern "C" fn gid_ex(
     })
 }
 
-/// `ibv_query_gid_table`: how many there are, or an errno below 0.
+/// `ibv_query_gid_table`: the number of entries, or a negative errno.
 pub(crate) extern "C" fn gid_table(
     context: ContextPtr<'_>,
     entries: *mut c_void,
@@ -251,13 +251,13 @@ pub(crate) extern "C" fn gid_table(
         return -(libc::EINVAL as isize);
     }
     for (i, &address) in addresses.iter().enumerate() {
-        // SAFETY: the program has `max` structs of `size` bytes, and `i` is below `max`.
+        // SAFETY: the program has `max` structs of `size` bytes, and `i` is less than `max`.
         unsafe { put(&entry(&context, i, address), entries.byte_add(i * size), size) };
     }
     addresses.len() as isize
 }
 
-/// `ibv_query_gid_type`, for drivers and UCX: all are RoCEv2. An empty entry has the other type, which is what rdma-core says of those.
+/// `ibv_query_gid_type`, for drivers and UCX: all entries are RoCEv2. An empty entry has the other type, as in rdma-core.
 pub(crate) extern "C" fn gid_type(context: ContextPtr<'_>, port: u8, index: c_uint, out: &mut u32) -> c_int {
     minus_one(|| {
         let address = address_at(&context, port.into(), index as usize)?;
@@ -266,7 +266,7 @@ pub(crate) extern "C" fn gid_type(context: ContextPtr<'_>, port: u8, index: c_ui
     })
 }
 
-/// `ibv_query_pkey`: there is one, the default.
+/// `ibv_query_pkey`: there is only the default key.
 pub(crate) extern "C" fn pkey(_context: ContextPtr<'_>, port: u8, index: c_int, pkey: &mut u16) -> c_int {
     minus_one(|| {
         check_port(port.into())?;
@@ -278,7 +278,7 @@ pub(crate) extern "C" fn pkey(_context: ContextPtr<'_>, port: u8, index: c_int, 
     })
 }
 
-/// `ibv_get_pkey_index`, of a key in network byte order.
+/// `ibv_get_pkey_index`, for a key in network byte order.
 pub(crate) extern "C" fn pkey_index(_context: ContextPtr<'_>, port: u8, pkey: u16) -> c_int {
     match check_port(port.into()) {
         Ok(()) if u16::from_be(pkey) == DEFAULT_PKEY => 0,

@@ -1,4 +1,4 @@
-//! Rates of InfiniBand links, as verbs number them: for programs that print them.
+//! Rates of InfiniBand links, as numbered by verbs, for programs that print them.
 
 use crate::abi::c_int;
 
@@ -38,7 +38,7 @@ pub(crate) extern "C" fn to_mult(rate: c_int) -> c_int {
     find(|r| r.0 == rate).map_or(-1, |r| r.1)
 }
 
-/// `mult_to_ibv_rate`; IBV_RATE_MAX for one that is none.
+/// `mult_to_ibv_rate`; IBV_RATE_MAX if there is no such rate.
 pub(crate) extern "C" fn from_mult(mult: c_int) -> c_int {
     find(|r| r.1 == mult).map_or(0, |r| r.0)
 }

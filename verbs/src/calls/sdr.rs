@@ -1,4 +1,4 @@
-//! `softnic_sdr.h`, setting up: queue pairs made of attributes, and connected with a peer's.
+//! `softnic_sdr.h`, set-up: creating queue pairs from attributes, and connecting them with a peer's.
 
 use std::ops::RangeInclusive;
 
@@ -18,10 +18,10 @@ use crate::objects::sdr_queue_pair::SdrQp;
 
 const CREATE: &str = "softnic_sdr_qp_create";
 
-/// Numbers of queue pairs that a peer can have for itself: 0 and 1 are those of management, the last is that of multicast.
+/// Valid queue pair numbers of a peer: 0 and 1 are the management queue pairs, the last number is multicast.
 const NUMBERS: RangeInclusive<u32> = 2..=0x00ff_fffe;
 
-/// The attributes that a program gives to a call of this name; 0 is the default. Whether they fit together nobody has looked.
+/// The attributes that a program gives to the call of this name; 0 selects the default. Their consistency is not checked here.
 pub(crate) fn attributes(call: &'static str, sdr: &SdrContext, given: &softnic_sdr_qp_attr) -> Result<SdrAttr, Errno> {
     if given.comp_mask != 0 || given.reserved != 0 {
         return Err(Errno::EINVAL);
@@ -64,7 +64,7 @@ pub(crate) fn attributes(call: &'static str, sdr: &SdrContext, given: &softnic_s
     })
 }
 
-/// The attributes where a program gives none.
+/// The attributes if a program gives none.
 pub(crate) fn usual_attributes(sdr: &SdrContext) -> SdrAttr {
     SdrAttr { mtu: sdr.context().nic().runtime.port().mtu, ..SdrAttr::default() }
 }
@@ -77,13 +77,13 @@ pub(crate) extern "C" fn create_qp(sdr: Pointer<SdrContext>, attr: Option<&softn
             Some(given) => attributes(CREATE, sdr, given)?,
             None => usual_attributes(sdr),
         };
-        // Before anybody asks whether there is memory for it.
+        // Checked before memory is allocated.
         attr.check().map_err(refused(CREATE))?;
         SdrQp::make(sdr, &attr, |sdr| sdr.create_qp(&attr).map(SdrEnd::Plain).map_err(refused(CREATE)))
     })
 }
 
-/// `softnic_sdr_qp_info_get`: how many bytes there are is told also where they do not fit.
+/// `softnic_sdr_qp_info_get`: the number of bytes is returned even if they do not fit.
 ///
 /// # Safety
 /// `buf` has room for `len` bytes, or is NULL.
@@ -94,7 +94,7 @@ pub(crate) unsafe extern "C" fn info(qp: Pointer<SdrQp>, buf: *mut u8, len: &mut
         if buf.is_null() || room < info.len() {
             return Err(Errno(libc::ERANGE));
         }
-        // SAFETY: there is room, by the contract; the program's memory is none of ours.
+        // SAFETY: there is room, by the contract; the program's memory does not overlap that of the library.
         unsafe { std::ptr::copy_nonoverlapping(info.as_ptr(), buf, info.len()) };
         Ok(())
     })
@@ -110,7 +110,7 @@ pub(crate) unsafe extern "C" fn connect(qp: Pointer<SdrQp>, info: *const u8, len
         if info.is_null() {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: it is so long, by the contract.
+        // SAFETY: the length is guaranteed by the contract.
         let info = unsafe { std::slice::from_raw_parts(info, len) };
         let (path, _) = connected_path(&this.sdr.context(), path, None, this.number)?;
         this.end()?.connect(&path, info).map_err(refused("softnic_sdr_qp_connect"))
@@ -143,7 +143,7 @@ pub(crate) extern "C" fn meet(qp: Pointer<SdrQp>, peer: u32, path: &ibv_ah_attr)
     })
 }
 
-/// `softnic_sdr_qp_is_met`: EAGAIN until it is.
+/// `softnic_sdr_qp_is_met`: EAGAIN until the peer has answered.
 pub(crate) extern "C" fn is_met(qp: Pointer<SdrQp>) -> c_int {
     status(|| {
         let this = qp.get()?;

@@ -1,4 +1,4 @@
-//! `softnic_sdr.h`, receiving: memory posted for messages, the bitmap of what has come, the sender's immediate.
+//! `softnic_sdr.h`, receiving: memory posted for messages, the bitmap of arrived chunks, the sender's immediate.
 
 use softnic_runtime::api::sdr::SdrError;
 
@@ -16,7 +16,7 @@ pub(crate) extern "C" fn post(qp: Pointer<SdrQp>, wr: &softnic_sdr_recv_wr, recv
             return Err(Errno::EINVAL);
         }
         let mr = qp.region(wr.mr)?;
-        // No packet would be placed, and no bit ever set.
+        // Otherwise no packet would be placed, and no bit would ever be set.
         if !mr.may_receive() {
             return Err(Errno(libc::EACCES));
         }
@@ -26,7 +26,7 @@ pub(crate) extern "C" fn post(qp: Pointer<SdrQp>, wr: &softnic_sdr_recv_wr, recv
     })
 }
 
-/// `softnic_sdr_recv_bitmap_get`: the words are there until the receive is completed.
+/// `softnic_sdr_recv_bitmap_get`: the words are valid until the receive is completed.
 pub(crate) extern "C" fn bitmap(recv: Pointer<Receive>, bitmap: &mut *const u64, chunks: &mut usize) -> c_int {
     status(|| {
         let state = recv.get()?.state();
@@ -36,7 +36,7 @@ pub(crate) extern "C" fn bitmap(recv: Pointer<Receive>, bitmap: &mut *const u64,
     })
 }
 
-/// `softnic_sdr_recv_imm_get`: EAGAIN until all of it is there.
+/// `softnic_sdr_recv_imm_get`: EAGAIN until the whole immediate has arrived.
 pub(crate) extern "C" fn imm(recv: Pointer<Receive>, imm: &mut u32) -> c_int {
     status(|| {
         let state = recv.get()?.state();

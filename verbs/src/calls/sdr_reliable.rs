@@ -1,4 +1,4 @@
-//! `softnic_sdr.h`, reliable messages: queue pairs that bring again what is lost, their WRITEs and receives.
+//! `softnic_sdr.h`, reliable messages: queue pairs that recover losses, their WRITEs and receives.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::objects::sdr_queue_pair::SdrQp;
 
 const CREATE: &str = "softnic_sdr_reliable_create";
 
-/// The code of a program that names none.
+/// The default code.
 const USUAL_CODE: (u8, u8) = (32, 8);
 
 /// Nanoseconds since the first call.
@@ -95,14 +95,14 @@ pub(crate) extern "C" fn create(sdr: Pointer<SdrContext>, attr: Option<&softnic_
             Some(given) => reliable_attributes(sdr, given)?,
             None => ReliableAttr { qp: usual_attributes(sdr), clock: Some(clock), ..ReliableAttr::default() },
         };
-        // Before anybody asks whether there is memory for it.
+        // Checked before memory is allocated.
         attr.check().map_err(refused(CREATE))?;
         let make = |sdr: &softnic_runtime::api::sdr::SdrContext| sdr.create_reliable(&attr).map(SdrEnd::Reliable);
         SdrQp::make(sdr, &attr.qp, |sdr| make(sdr).map_err(refused(CREATE)))
     })
 }
 
-/// What a program hears of a call for a connection that is over.
+/// The errno of a call for a connection that has ended.
 fn posting(why: SdrError) -> Errno {
     match why {
         SdrError::Ended => Errno(libc::ECONNRESET),
@@ -134,7 +134,7 @@ pub(crate) extern "C" fn receive(qp: Pointer<SdrQp>, wr: &softnic_sdr_reliable_w
             return Err(Errno::EINVAL);
         }
         let mr = qp.region(wr.mr)?;
-        // No packet would be placed, and the message never be over.
+        // Otherwise no packet would be placed, and the message would never complete.
         if !mr.may_receive() {
             return Err(Errno(libc::EACCES));
         }
@@ -159,7 +159,7 @@ fn completion(outcome: Outcome) -> softnic_sdr_completion {
     softnic_sdr_completion { number, opcode, status }
 }
 
-/// `softnic_sdr_reliable_poll`: how many there were, or a negative errno.
+/// `softnic_sdr_reliable_poll`: the number of completions, or a negative errno.
 ///
 /// # Safety
 /// `completions` has room for `count`.
@@ -209,7 +209,7 @@ pub(crate) extern "C" fn counters(qp: Pointer<SdrQp>, counters: &mut softnic_sdr
             acks_sent,
             nacks_sent,
             rejected,
-            // Nobody asks for such rows in C.
+            // The C interface cannot request such rows.
             rows_asked_for: _,
         } = reliable.reliable_counters()?;
         *counters = softnic_sdr_reliable_counters {

@@ -1,4 +1,4 @@
-//! `softnic_sdr.h`, sending: messages at once, and streams of parts.
+//! `softnic_sdr.h`, sending: whole messages, and streams of parts.
 
 use softnic_runtime::api::sdr::SdrError;
 
@@ -16,7 +16,7 @@ fn immediate(comp_mask: u64, imm: u32, reserved: u32) -> Result<Option<u32>, Err
     }
 }
 
-/// `softnic_sdr_send_post`. A program that does not want to know when the message has left gives no place for a handle.
+/// `softnic_sdr_send_post`. A program that does not need to know when the message was sent passes no location for a handle.
 pub(crate) extern "C" fn post(qp: Pointer<SdrQp>, wr: &softnic_sdr_send_wr, send: Option<&mut *mut Send>) -> c_int {
     status(|| {
         let qp = qp.get()?;
@@ -70,12 +70,12 @@ pub(crate) extern "C" fn stream_end(send: Pointer<Send>) -> c_int {
     })
 }
 
-/// `softnic_sdr_send_poll`: EAGAIN while something is left to be sent. Any other answer about a message that takes no more parts ends
-/// its handle.
+/// `softnic_sdr_send_poll`: EAGAIN while there is data left to send. Any other result for a message that accepts no more parts ends its
+/// handle.
 pub(crate) extern "C" fn poll(send: Pointer<Send>) -> c_int {
     status(|| {
         let this = send.get()?;
-        // Where no thread of the NIC does it now.
+        // Makes progress here, in case no thread of the NIC does it now.
         this.qp.qp()?.progress();
         let (left, is_over) = match &*this.state() {
             Some(Sending::Stream(stream)) => (stream.is_idle(), false),

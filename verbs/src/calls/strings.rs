@@ -54,7 +54,7 @@ pub(crate) extern "C" fn node_type(node: c_int) -> *const c_char {
     pick(&NAMES, node, c"unknown")
 }
 
-/// `ibv_port_state_str`: the names that tools print and scripts look for.
+/// `ibv_port_state_str`: the names that tools print and scripts search for.
 pub(crate) extern "C" fn port_state(state: c_int) -> *const c_char {
     const NAMES: [&CStr; 6] =
         [c"PORT_NOP", c"PORT_DOWN", c"PORT_INIT", c"PORT_ARMED", c"PORT_ACTIVE", c"PORT_ACTIVE_DEFER"];
@@ -106,7 +106,7 @@ pub(crate) extern "C" fn wr_opcode(opcode: c_int) -> *const c_char {
     pick(&NAMES, opcode, c"unknown")
 }
 
-/// `rdma_event_str`: the names that `rdma_cma.h` gives.
+/// `rdma_event_str`: the names of `rdma_cma.h`.
 pub(crate) extern "C" fn cm_event(event: c_int) -> *const c_char {
     const NAMES: [&CStr; 16] = [
         c"RDMA_CM_EVENT_ADDR_RESOLVED",

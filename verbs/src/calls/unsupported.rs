@@ -1,7 +1,8 @@
-//! Verbs that this device does not have, and what drivers of other vendors import: it must exist, or their libraries do not load.
+//! Verbs that this device does not support, and functions that drivers of other vendors import: they must exist, or those libraries do not
+//! load.
 //!
-//! perftest and others are linked with the libraries of vendors, whose devices are not here. They register themselves when they are
-//! loaded, which is heard and forgotten.
+//! perftest and other programs are linked with libraries of vendors whose devices do not exist here. These libraries register themselves
+//! when they are loaded, which is ignored.
 
 use crate::abi::{c_int, c_void};
 use crate::errno::Errno;
@@ -18,11 +19,11 @@ pub(crate) extern "C" fn minus_one() -> c_int {
     -1
 }
 
-/// A verb that returns a pointer: an errno in its place would be followed.
+/// A verb that returns a pointer: an errno in its place would be dereferenced.
 pub(crate) extern "C" fn null() -> *mut c_void {
     Errno::EOPNOTSUPP.set();
     std::ptr::null_mut()
 }
 
-/// A call that has nothing to say.
+/// A call without a result.
 pub(crate) extern "C" fn nothing() {}

@@ -1,4 +1,4 @@
-//! `softnicdv.h`: what verbs have no words for.
+//! `softnicdv.h`: functions that verbs lack.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -21,17 +21,17 @@ use crate::objects::queue_pair::{Qp, make};
 #[repr(C)]
 pub(crate) struct softnicdv_qp_init_attr {
     comp_mask: u64,
-    /// As `--transport` names it; NULL for the default.
+    /// The transport as in `--transport`; NULL for the default.
     transport: *const c_char,
 }
 
 /// `struct softnicdv_qp_attr`.
 #[repr(C)]
 pub(crate) struct softnicdv_qp_attr {
-    /// In: which of the fields behind the transport are wanted; out: which were written.
+    /// In: the requested fields after the transport; out: the fields that were written.
     comp_mask: u64,
     transport: [u8; 32],
-    /// Not there in structs of programs that do not ask for it.
+    /// Missing in structs of programs that do not request it.
     failover: MaybeUninit<Failover>,
 }
 
@@ -90,12 +90,12 @@ pub(crate) struct softnicdv_counter {
     value: u64,
 }
 
-/// `softnicdv_is_supported`: whether a device is one of ours. All devices of this library are.
+/// `softnicdv_is_supported`: whether a device is one of softnic. All devices of this library are.
 pub(crate) extern "C" fn is_supported(_device: &Device) -> bool {
     true
 }
 
-/// `softnicdv_create_qp`: a queue pair with a transport of its own.
+/// `softnicdv_create_qp`: a queue pair with a given transport.
 pub(crate) extern "C" fn create_qp(
     _context: ContextPtr<'_>,
     init: &mut ibv_qp_init_attr_ex,
@@ -108,7 +108,7 @@ pub(crate) extern "C" fn create_qp(
                 return Err(Errno::EINVAL);
             }
             if !dv.transport.is_null() {
-                // SAFETY: it is a string, by the contract.
+                // SAFETY: a string, by the contract.
                 let name = unsafe { CStr::from_ptr(dv.transport) }.to_str().map_err(|_| Errno::EOPNOTSUPP)?;
                 transport = Some(named_transport(init.qp_type, name).ok_or(Errno::EOPNOTSUPP)?);
             }
@@ -119,7 +119,7 @@ pub(crate) extern "C" fn create_qp(
     })
 }
 
-/// The transport of that name, if queue pairs of that type have it.
+/// The transport of that name, if queue pairs of that type support it.
 fn named_transport(qp_type: c_int, name: &str) -> Option<Transport> {
     match qp_type {
         IBV_QPT_RC => Transport::parse_rc(name).ok(),
@@ -128,7 +128,7 @@ fn named_transport(qp_type: c_int, name: &str) -> Option<Transport> {
     }
 }
 
-/// The transport of queue pairs of a type.
+/// The standard's transport of a queue pair type.
 fn transport(qp_type: c_int) -> Option<&'static str> {
     Some(match qp_type {
         IBV_QPT_RC => "rc",
@@ -141,7 +141,7 @@ fn transport(qp_type: c_int) -> Option<&'static str> {
 /// `softnicdv_query_qp`.
 ///
 /// # Safety
-/// `attr` is a struct of this kind, as far as its mask says.
+/// `attr` is a struct of this kind, with the fields named by its mask.
 pub(crate) unsafe extern "C" fn query_qp(qp: &Qp, attr: *mut softnicdv_qp_attr) -> c_int {
     if let Err(Errno(e)) = qp.ours.made_in.check() {
         return e;
@@ -155,13 +155,13 @@ pub(crate) unsafe extern "C" fn query_qp(qp: &Qp, attr: *mut softnicdv_qp_attr) 
     };
     let transport = transport.as_bytes();
     name[..transport.len()].copy_from_slice(transport);
-    // SAFETY: these two are in every struct, by the contract. No reference is made to the whole: the rest need not be there.
+    // SAFETY: every struct has these two fields, by the contract. No reference is made to the whole struct, because the rest may not exist.
     let asked = unsafe {
         (&raw mut (*attr).transport).write(name);
         (&raw const (*attr).comp_mask).read() & SOFTNICDV_QP_ATTR_FAILOVER
     };
     if asked != 0 {
-        // SAFETY: the program that asks for it has it.
+        // SAFETY: a program that requests the field has it.
         unsafe { (&raw mut (*attr).failover).write(MaybeUninit::new(qp.ours.qp.protection().into())) };
     }
     // SAFETY: as above.
@@ -179,7 +179,7 @@ pub(crate) unsafe extern "C" fn set_qp_secret(qp: &Qp, secret: *const u8, len: u
         if secret.is_null() || len > Secret::MAX {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: it is so long, by the contract.
+        // SAFETY: the length is guaranteed by the contract.
         let bytes = unsafe { std::slice::from_raw_parts(secret, len) };
         let secret = Secret::new(bytes).map_err(|_| Errno::EINVAL)?;
         qp.ours.qp.authenticate(&secret).map_err(|e| match e {
@@ -189,7 +189,7 @@ pub(crate) unsafe extern "C" fn set_qp_secret(qp: &Qp, secret: *const u8, len: u
     })
 }
 
-/// `softnicdv_query_counters`: writes at most `max` counters, and says how many there are.
+/// `softnicdv_query_counters`: writes at most `max` counters, and returns their total number.
 ///
 /// # Safety
 /// `out` has room for `max` counters.
@@ -209,7 +209,7 @@ pub(crate) unsafe extern "C" fn query_counters(
                 let mut text = [0; 56];
                 let len = name.len().min(text.len() - 1);
                 text[..len].copy_from_slice(&name.as_bytes()[..len]);
-                // SAFETY: there is room for `max` of them.
+                // SAFETY: there is room for `max` counters.
                 unsafe { out.add(n).write(softnicdv_counter { name: text, value }) };
             }
             n += 1;

@@ -1,8 +1,8 @@
-//! Tables whose functions somebody above wraps: what is called by them is called there first.
+//! Tables whose functions an upper layer can wrap: calls by the table reach the wrapper first.
 
 use std::sync::OnceLock;
 
-/// Who wraps a kind of table, if anybody does.
+/// The wrapper of a kind of table, if there is one.
 pub(crate) struct Wrapped<T>(OnceLock<fn(&mut T)>);
 
 impl<T> Wrapped<T> {
@@ -10,13 +10,13 @@ impl<T> Wrapped<T> {
         Wrapped(OnceLock::new())
     }
 
-    /// From now on tables that are made are wrapped so.
+    /// Wraps the tables created from now on.
     pub(crate) fn wrap(&self, with: fn(&mut T)) {
-        // Whoever came before did the same.
+        // An earlier caller has set the same wrapper.
         let _ = self.0.set(with);
     }
 
-    /// A new table.
+    /// Creates a table.
     pub(crate) fn make(&self, mut table: T) -> T {
         if let Some(with) = self.0.get() {
             with(&mut table);

@@ -1,4 +1,4 @@
-//! Which protection domain an object is of, as the model knows it.
+//! The protection domain of an object, as the model knows it.
 
 use softnic_check::{NicId, ObjectId};
 
@@ -7,7 +7,7 @@ use crate::abi::*;
 use crate::objects::domain::Pd;
 use crate::objects::handle::Pointer;
 
-/// The NIC of a protection domain, and the domain that its objects are of.
+/// The NIC of a protection domain, and the domain of its objects.
 pub(super) fn domain_of(pd: *mut ibv_pd) -> Option<(NicId, ObjectId)> {
     let pd = Pointer::<Pd>::new(pd).get().ok()?;
     Some((NicId((&raw const *pd.context().nic()).addr() as u64), id_of(pd.below())))

@@ -1,4 +1,4 @@
-//! Findings in a file: a line of JSON for each, written when it is found, so that a crash loses none.
+//! Findings in a file: one line of JSON each, written at once, so that a crash loses none.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -13,12 +13,12 @@ use super::modules::{function_of, module_of};
 /// The file of this process.
 pub(super) struct FindingsFile {
     path: PathBuf,
-    /// What says, as long as it is there, that all findings were written.
+    /// A marker file: while it exists, all findings were written.
     all_written: Option<PathBuf>,
 }
 
 impl FindingsFile {
-    /// In a folder one for each process; a file is all processes'.
+    /// In a folder, one file per process; a single file is shared by all processes.
     pub(super) fn of(path: &Path) -> FindingsFile {
         match path.is_dir() {
             true => FindingsFile {
@@ -33,17 +33,17 @@ impl FindingsFile {
         &self.path
     }
 
-    /// Adds findings. Whoever reads them hears of it where that fails.
+    /// Appends findings. A failure is visible to the reader of the file.
     pub(super) fn add(&self, findings: &[Finding]) -> io::Result<()> {
         self.append(findings).inspect_err(|_| {
             if let Some(all_written) = &self.all_written {
-                // Another process may have been first.
+                // Another process may have removed it already.
                 let _ = std::fs::remove_file(all_written);
             }
         })
     }
 
-    /// The file is opened for each time: a program may close descriptors that it does not know.
+    /// The file is opened every time, because a program may close descriptors that it does not know.
     fn append(&self, findings: &[Finding]) -> io::Result<()> {
         let mut options = OpenOptions::new();
         options.append(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
@@ -80,7 +80,7 @@ fn frames(stack: &Stack) -> String {
     format!("[{}]", all.join(","))
 }
 
-/// An address by its module and the address in its file, which `addr2line` takes; the function where the module exports it.
+/// An address by its module and the address in the module's file, for `addr2line`; with the function if the module exports it.
 fn frame(address: u64) -> String {
     let mut out = format!("{{\"address\":\"{address:#x}\"");
     if let Some(module) = module_of(address) {
@@ -96,7 +96,7 @@ fn frame(address: u64) -> String {
     out + "}"
 }
 
-/// A string as JSON has it.
+/// A string in JSON form.
 fn text(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -162,7 +162,7 @@ mod tests {
         file.add(&[finding]).unwrap();
         assert_eq!(std::fs::read_to_string(file.path()).unwrap().lines().count(), 3);
         assert!(FindingsFile::of(&folder.join("none/file")).add(&[]).is_err());
-        // What cannot be written is known to whoever reads.
+        // The reader knows of findings that could not be written.
         std::fs::write(folder.join(ALL_WRITTEN), "").unwrap();
         file.add(&[]).unwrap();
         assert!(folder.join(ALL_WRITTEN).exists());

@@ -1,4 +1,4 @@
-//! The program's memory as the model reads it.
+//! Reads the program's memory for the model.
 
 use softnic_check::Memory;
 
@@ -16,14 +16,14 @@ impl Memory for Posted {
 
 fn copy(address: u64, into: &mut [u8]) {
     let from: *const u8 = std::ptr::with_exposed_provenance(address as usize);
-    // SAFETY: the memory is there: whoever calls has seen to that. Others may write to it meanwhile, which is what is looked for; it is
-    // copied by address alone, and never borrowed.
+    // SAFETY: the memory exists, which the caller guarantees. Other threads may write to it meanwhile, which is what the checker looks for;
+    // it is copied by address only, and never borrowed.
     unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) }
 }
 
-/// Memory of work that is done: the program may have unmapped it since, though its region is still there, and may do so now.
+/// Memory of completed work. The program may have unmapped it since, although its region still exists, and may do so now.
 ///
-/// The kernel copies it, and fails where a load would end the program.
+/// The kernel copies it, and returns an error where a load would end the program.
 pub(super) struct Done;
 
 impl Memory for Done {
@@ -44,7 +44,7 @@ impl Memory for Done {
             rest = behind;
             let local = libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: len };
             let count = remote.len() as libc::c_ulong;
-            // SAFETY: it writes to `piece` alone, and reads what can be read.
+            // SAFETY: the call writes only to `piece`, and reads only readable memory.
             let read =
                 unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, remote.as_ptr(), count, 0) };
             if read == len as isize {
@@ -60,10 +60,10 @@ impl Memory for Done {
     }
 }
 
-/// Stretches that are read by one call of the system.
+/// Number of ranges that one system call reads.
 const AT_ONCE: usize = 1024;
 
-/// Where sandboxes forbid that call: what is there is copied, and is hoped to stay until then.
+/// For sandboxes that forbid this system call: copies readable memory, which is assumed to stay readable until then.
 fn copy_if_readable(spans: &[(u64, u64)], into: &mut [u8]) -> bool {
     let mut rest = into;
     spans.iter().all(|&(address, len)| {
@@ -83,8 +83,8 @@ fn is_readable(from: u64, len: u64) -> bool {
     /// MADV_POPULATE_READ.
     const POPULATE_READ: i32 = 22;
     let start: *mut libc::c_void = std::ptr::with_exposed_provenance_mut(from as usize);
-    // SAFETY: it changes no memory: pages that are there stay as they are.
-    // Before Linux 5.14, and of memory that has no rights, it says no: then nothing is said of it.
+    // SAFETY: changes no memory: existing pages keep their contents. Before Linux 5.14, and for memory without access rights, it fails:
+    // then the memory is not checked.
     unsafe { libc::madvise(start, len as usize, POPULATE_READ) == 0 }
 }
 
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn memory_that_is_gone_is_not_read() {
         let len = 4 * PAGE as usize;
-        // SAFETY: new memory, of which nobody knows.
+        // SAFETY: new memory, unknown to other code.
         let memory = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -109,9 +109,9 @@ mod tests {
         let address = memory.expose_provenance() as u64;
         let mut room = [1; 64];
         assert!(Done.read(address + 100, &mut room) && room == [0; 64]);
-        // SAFETY: nobody else uses the last two pages.
+        // SAFETY: no other code uses the last two pages.
         unsafe { libc::mprotect(memory.add(2 * PAGE as usize), PAGE as usize, libc::PROT_NONE) };
-        // SAFETY: the same.
+        // SAFETY: as above.
         unsafe { libc::munmap(memory.add(3 * PAGE as usize), PAGE as usize) };
         assert!(Done.read(address, &mut room) && Done.read(address + PAGE, &mut room));
         for (gone, why) in [(2 * PAGE - 8, "it may not be read"), (3 * PAGE, "it is not there")] {
@@ -119,21 +119,21 @@ mod tests {
             assert!(!Done.read_all(&[(address, 32), (address + gone, 32)], &mut room), "{why}");
             assert!(!copy_if_readable(&[(address, 32), (address + gone, 32)], &mut room), "{why}");
         }
-        // Several stretches, more than one call takes.
-        // SAFETY: nobody else uses the first two pages.
+        // Several ranges, more than one call reads.
+        // SAFETY: no other code uses the first two pages.
         unsafe { memory.cast::<u8>().add(5000).write(7) };
         let spans: Vec<(u64, u64)> = (0..3000).map(|i| (address + if i == 2999 { 5000 } else { i }, 2)).collect();
         let mut room = vec![1; 6000];
         assert!(Done.read_all(&spans, &mut room));
         assert_eq!(room.iter().enumerate().filter(|(_, byte)| **byte != 0).collect::<Vec<_>>(), [(5998, &7)]);
-        // SAFETY: nobody uses the rest.
+        // SAFETY: no code uses the rest.
         unsafe { libc::munmap(memory, 3 * PAGE as usize) };
     }
     #[test]
     fn memory_that_goes_while_it_is_read_ends_nothing() {
         let len = 16 * PAGE as usize;
         let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: new memory, of which nobody knows.
+        // SAFETY: new memory, unknown to other code.
         let memory = unsafe { libc::mmap(std::ptr::null_mut(), len, rights, flags, -1, 0) };
         let address = memory.expose_provenance() as u64;
         let stop = std::sync::atomic::AtomicBool::new(false);
@@ -147,13 +147,13 @@ mod tests {
             for _ in 0..2000 {
                 let memory: *mut libc::c_void = std::ptr::with_exposed_provenance_mut(address as usize);
                 for now in [libc::PROT_NONE, rights] {
-                    // SAFETY: nobody uses the memory but by calls of the system.
+                    // SAFETY: the memory is used only by system calls.
                     unsafe { libc::mprotect(memory, len, now) };
                 }
             }
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
         });
-        // SAFETY: nobody uses it any more.
+        // SAFETY: the memory is not used any more.
         unsafe { libc::munmap(memory, len) };
     }
 }

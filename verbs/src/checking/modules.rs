@@ -1,16 +1,16 @@
-//! Modules of the process: the program and the libraries that it has loaded, by the addresses of their code.
+//! The modules of the process: the program and its loaded libraries, by the addresses of their code.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 
-/// A module that an address is in.
+/// The module that contains an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Module {
-    /// Its file, by its name; empty for the program itself.
+    /// The path of its file; empty for the program itself.
     pub(super) name: String,
-    /// What is to be taken from an address to get that in the file.
+    /// The value to subtract from an address to get the address in the file.
     pub(super) base: u64,
-    /// All its addresses.
+    /// The range of its addresses.
     pub(super) range: Range<u64>,
 }
 
@@ -20,9 +20,9 @@ struct Search {
 }
 
 extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
-    // SAFETY: the loader passes its own, and what `module_of` gave it.
+    // SAFETY: the loader passes its own data, and the pointer given by `module_of`.
     let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
-    // SAFETY: the loader has so many headers there.
+    // SAFETY: the loader has this number of headers there.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
     let (from, to) = loaded.fold((u64::MAX, 0), |(least, most): (u64, u64), header| {
@@ -33,36 +33,36 @@ extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_v
     if !range.contains(&search.address) {
         return 0;
     }
-    // SAFETY: NULL, or a string that stays as long as the module.
+    // SAFETY: NULL, or a string that lives as long as the module.
     let name = (!info.dlpi_name.is_null()).then(|| unsafe { CStr::from_ptr(info.dlpi_name) });
     let name = name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     search.found = Some(Module { name, base: info.dlpi_addr, range });
     1
 }
 
-/// The module that an address is in.
+/// The module that contains an address.
 pub(super) fn module_of(address: u64) -> Option<Module> {
     let mut search = Search { address, found: None };
-    // SAFETY: the callback has the type that the loader calls, and `search` is there as long.
+    // SAFETY: the callback has the type that the loader calls, and `search` lives long enough.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
     search.found
 }
 
-/// The addresses of the module that an address is in.
+/// The address range of the module that contains an address.
 pub(super) fn range_of(address: u64) -> Range<u64> {
     module_of(address).map_or(0..0, |module| module.range)
 }
 
-/// The name of the function that an address is in, where the module exports it.
+/// The name of the function that contains an address, if the module exports it.
 pub(super) fn function_of(address: u64) -> Option<String> {
     // SAFETY: zeros are NULL pointers.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked for, and `info` is a place for the answer.
+    // SAFETY: any address may be looked up, and `info` has room for the result.
     let found = unsafe { libc::dladdr(std::ptr::without_provenance(address as usize), &raw mut info) };
     if found == 0 || info.dli_sname.is_null() {
         return None;
     }
-    // SAFETY: the loader found a name, which stays as long as the module.
+    // SAFETY: the loader found a name, which lives as long as the module.
     Some(unsafe { CStr::from_ptr(info.dli_sname) }.to_string_lossy().into_owned())
 }
 

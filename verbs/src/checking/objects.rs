@@ -1,4 +1,4 @@
-//! Objects as the program makes, changes and destroys them, told to the model.
+//! Passes the creation, change and destruction of objects to the model.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::objects::shared_receive::Srq;
 use crate::rdmacm::cm_event::CmEvent;
 use crate::rdmacm::id::Id;
 
-/// An object that has nothing but its being there.
+/// Records an object of which only the existence matters.
 pub(crate) fn made<T>(kind: ObjectKind, object: *const T) {
     if !object.is_null() {
         tell(|model, place| model.made(kind, id_of(object), place));
@@ -33,12 +33,12 @@ pub(crate) fn made<T>(kind: ObjectKind, object: *const T) {
 /// How long a verb may wait for another thread to acknowledge events.
 const LONG: Duration = Duration::from_secs(5);
 
-/// A verb is about to take an object away.
+/// A verb is about to destroy an object.
 pub(crate) fn going<T>(kind: ObjectKind, object: *const T) {
     let (id, mut wait) = (id_of(object), None);
     tell(|model, place| wait = model.going(kind, id, state_by_id, place));
     if let Some(wait) = wait {
-        // Without a thread it is found when the process ends, if it does.
+        // If the thread cannot be started, the wait is found at the end of the process.
         let _ = spawn_own("softnic-check", move || {
             std::thread::sleep(LONG);
             tell_of(|model| model.waits_long(kind, id, wait));
@@ -46,7 +46,7 @@ pub(crate) fn going<T>(kind: ObjectKind, object: *const T) {
     }
 }
 
-/// It did, or did not.
+/// The object was destroyed, or was not.
 pub(crate) fn went<T>(kind: ObjectKind, object: *const T, result: c_int) {
     tell_of(|model| match result {
         0 => model.gone(kind, id_of(object)),
@@ -54,13 +54,14 @@ pub(crate) fn went<T>(kind: ObjectKind, object: *const T, result: c_int) {
     });
 }
 
-/// A function without a result takes an object away.
+/// A function without a result destroys an object.
 pub(crate) fn goes<T>(kind: ObjectKind, object: *const T) {
     going(kind, object);
     went(kind, object, 0);
 }
 
-/// The state of a queue pair that the model knows. Whoever destroys one tells the model before, and the model is locked.
+/// The state of a queue pair that the model knows. The destruction of a queue pair is reported to the model before it starts, and the model
+/// is locked here.
 fn state_by_id(id: ObjectId) -> Option<QpState> {
     let pointer: *mut Qp = std::ptr::with_exposed_provenance_mut(id.0 as usize);
     Pointer::<Qp>::new(pointer).get().ok().and_then(state_of)
@@ -73,16 +74,16 @@ fn access_of(flags: c_uint) -> Access {
     }
 }
 
-/// A region as its struct has it.
+/// The region described by a struct.
 fn region_of(mr: *const ibv_mr, iova: u64, access: Access) -> Option<Region> {
-    // SAFETY: the program has it, and nobody destroys it in the midst of its own verb.
+    // SAFETY: the program owns the struct, and no code destroys it during the program's own verb.
     let &ibv_mr { pd, addr, length, lkey, rkey, .. } = unsafe { mr.as_ref() }?;
     let (nic, domain) = domain_of(pd)?;
     let (address, len) = (addr.addr() as u64, length as u64);
     Some(Region { nic, domain, lkey, rkey, address, iova, len, is_null: addr.is_null() && length == 0, access })
 }
 
-/// `ibv_reg_mr` and its like.
+/// `ibv_reg_mr` and similar calls.
 pub(crate) fn registered(iova: u64, access: c_uint, mr: *mut ibv_mr) {
     let iova = if access & IBV_ACCESS_ZERO_BASED != 0 { 0 } else { iova };
     if let Some(region) = region_of(mr, iova, access_of(access)) {
@@ -101,7 +102,7 @@ pub(crate) fn reregistered(mr: Pointer<Mr>, flags: c_int, access: c_uint, result
         let rights = if flags & IBV_REREG_MR_CHANGE_ACCESS != 0 { access_of(access) } else { rights };
         let struct_of: *const ibv_mr = mr.as_ptr().cast();
         if let Some(region) = region_of(struct_of, iova, rights) {
-            // Work requests know new memory by its addresses.
+            // Work requests address new memory by its addresses.
             let moved = flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0;
             let iova = if moved { region.address } else { iova };
             model.region_changed(id, Region { iova, ..region });
@@ -109,16 +110,16 @@ pub(crate) fn reregistered(mr: Pointer<Mr>, flags: c_int, access: c_uint, result
     });
 }
 
-/// A completion queue is made.
+/// A completion queue was created.
 pub(crate) fn created_cq(cq: *mut ibv_cq) {
-    // SAFETY: NULL, or what was just made.
+    // SAFETY: NULL, or a queue that was just created.
     if let Some(made) = unsafe { cq.cast::<Cq>().as_ref() } {
         let queue = capacity_of(made.base.cq.cqe.load(std::sync::atomic::Ordering::Relaxed));
         tell(|model, place| model.completion_queue_made(id_of(cq), queue, place));
     }
 }
 
-/// It has another size.
+/// A completion queue was resized.
 pub(crate) fn resized_cq(cq: Pointer<Cq>, cqe: c_int, result: c_int) {
     if result == 0 {
         tell_of(|model| model.completion_queue_resized(id_of(cq.as_ptr()), capacity_of(cqe)));
@@ -129,19 +130,19 @@ fn capacity_of(cqe: c_int) -> CompletionQueue {
     CompletionQueue { capacity: u32::try_from(cqe).unwrap_or(0) }
 }
 
-/// A shared receive queue is made.
+/// A shared receive queue was created.
 pub(crate) fn created_srq(srq: *mut ibv_srq) {
     if !srq.is_null() {
         tell(|model, place| model.shared_receive_made(id_of(srq), place));
     }
 }
 
-/// It is about to go.
+/// A shared receive queue is about to be destroyed.
 pub(crate) fn destroying_srq(srq: *const Srq) {
     going(ObjectKind::SharedReceive, srq);
 }
 
-/// It went, or not.
+/// A shared receive queue was destroyed, or was not.
 pub(crate) fn destroyed_srq(srq: *const Srq, result: c_int) {
     if result == 0 {
         tell_of(|model| model.shared_receive_going(id_of(srq)));
@@ -149,9 +150,9 @@ pub(crate) fn destroyed_srq(srq: *const Srq, result: c_int) {
     went(ObjectKind::SharedReceive, srq, result);
 }
 
-/// A queue pair is made: by the program, or by librdmacm for it.
+/// A queue pair was created: by the program, or by librdmacm for the program.
 pub(crate) fn created_qp(qp: *const Qp, is_the_programs: bool) {
-    // SAFETY: NULL, or what was just made.
+    // SAFETY: NULL, or a queue pair that was just created.
     let Some(made) = (unsafe { qp.as_ref() }) else { return };
     let Some((nic, domain)) = domain_of(made.base.pd) else { return };
     let attributes = QueuePair {
@@ -176,7 +177,7 @@ pub(crate) fn created_qp(qp: *const Qp, is_the_programs: bool) {
     tell(|model, place| model.queue_pair_made(id_of(qp), attributes, is_the_programs, place));
 }
 
-/// librdmacm made one for an id, with completion queues where the program gave none.
+/// librdmacm created a queue pair for an id, with completion queues if the program gave none.
 pub(crate) fn created_qp_of(id: *const Id) {
     if let Some(qp) = of_id(id).and_then(Id::qp) {
         for queue in queues_of(id) {
@@ -188,31 +189,31 @@ pub(crate) fn created_qp_of(id: *const Id) {
 }
 
 fn of_id<'a>(id: *const Id) -> Option<&'a Id> {
-    // SAFETY: NULL, or an id of the program, which is alive while a function of it runs.
+    // SAFETY: NULL, or an id of the program, which is alive while one of its functions runs.
     unsafe { id.as_ref() }
 }
 
-/// The completion queues that librdmacm made for an id.
+/// The completion queues that librdmacm created for an id.
 fn queues_of(id: *const Id) -> impl Iterator<Item = *mut ibv_cq> {
-    // SAFETY: the same.
+    // SAFETY: as above.
     let queues =
         of_id(id).map_or([std::ptr::null_mut(); 2], |id| unsafe { [(*id.as_c()).send_cq, (*id.as_c()).recv_cq] });
     queues.into_iter().filter(|queue| !queue.is_null())
 }
 
-/// The shared receive queue that librdmacm made for an id, or NULL.
+/// The shared receive queue that librdmacm created for an id, or NULL.
 fn srq_of(id: &Id) -> *mut ibv_srq {
-    // SAFETY: the same.
+    // SAFETY: as above.
     unsafe { (*id.as_c()).srq }
 }
 
-/// librdmacm made a shared receive queue for an id.
+/// librdmacm created a shared receive queue for an id.
 pub(crate) fn created_srq_of(id: &Id) {
     created_srq(srq_of(id));
     tell_of(|model| model.is_of_connection(ObjectKind::SharedReceive, id_of(srq_of(id))));
 }
 
-/// It goes, if there is one.
+/// The shared receive queue of an id is about to be destroyed, if there is one.
 pub(crate) fn destroying_srq_of(id: &Id) {
     let srq: *const Srq = srq_of(id).cast();
     if !srq.is_null() {
@@ -239,7 +240,7 @@ pub(crate) fn modified_qp(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int, resu
     tell(|model, place| model.modified(id_of(qp.as_ptr()), &change, place));
 }
 
-/// A queue pair is about to go.
+/// A queue pair is about to be destroyed.
 pub(crate) fn destroying_qp(qp: *const Qp) {
     tell(|model, place| qp_going(model, qp, place));
 }
@@ -249,7 +250,7 @@ fn qp_going(model: &mut Model, qp: *const Qp, place: &Place) {
     model.queue_pair_going(id_of(qp));
 }
 
-/// The queue pair of an id goes, if it has one.
+/// The queue pair of an id is about to be destroyed, if it has one.
 pub(crate) fn destroying_qp_of(id: *const Id) {
     if let Some(qp) = of_id(id).and_then(Id::qp) {
         let qp: *const Qp = qp;
@@ -259,7 +260,7 @@ pub(crate) fn destroying_qp_of(id: *const Id) {
     queues_of(id).for_each(|queue| goes(ObjectKind::CompletionQueue, queue));
 }
 
-/// The id that waits for an event to be acknowledged: that of a request is the listener.
+/// The id that waits for the acknowledgement of an event: for a request, the listener.
 fn waits_for(event: &rdma_cm_event) -> ObjectId {
     match event.event == CONNECT_REQUEST {
         true => id_of(event.listen_id),
@@ -267,7 +268,7 @@ fn waits_for(event: &rdma_cm_event) -> ObjectId {
     }
 }
 
-/// The program has an event of the connection manager; a request brings an id.
+/// The program took an event of the connection manager; a request contains a new id.
 pub(crate) fn got_cm_event(event: *const CmEvent) {
     // SAFETY: NULL, or an event that the program has taken and not acknowledged.
     let Some(event) = unsafe { event.as_ref() }.map(|event| &event.base) else { return };
@@ -278,20 +279,20 @@ pub(crate) fn got_cm_event(event: *const CmEvent) {
     tell_of(|model| model.event_taken(ObjectKind::ConnectionId, waits_for(event)));
 }
 
-/// It acknowledges one.
+/// The program acknowledges an event of the connection manager.
 pub(crate) fn acknowledging_cm_event(event: *const CmEvent) {
-    // SAFETY: the same.
+    // SAFETY: as above.
     if let Some(event) = unsafe { event.as_ref() } {
         tell_of(|model| model.events_acknowledged(ObjectKind::ConnectionId, waits_for(&event.base), 1));
     }
 }
 
-/// What an asynchronous event is about, if it must be acknowledged before its object goes.
+/// The object of an asynchronous event, if the event must be acknowledged before the object is destroyed.
 fn subject_of(event: &ibv_async_event) -> Option<(ObjectKind, ObjectId)> {
     let kind = match event.event_type {
         IBV_EVENT_CQ_ERR => ObjectKind::CompletionQueue,
         IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => ObjectKind::SharedReceive,
-        // Of the device, and of its port.
+        // Events of the device, and of its port.
         IBV_EVENT_DEVICE_FATAL..=IBV_EVENT_SM_CHANGE | IBV_EVENT_CLIENT_REREGISTER | IBV_EVENT_GID_CHANGE => {
             return None;
         }
@@ -300,28 +301,28 @@ fn subject_of(event: &ibv_async_event) -> Option<(ObjectKind, ObjectId)> {
     Some((kind, ObjectId(event.element as u64)))
 }
 
-/// The program has an asynchronous event.
+/// The program took an asynchronous event.
 pub(crate) fn got_async_event(event: &ibv_async_event, result: c_int) {
     if let Some((kind, id)) = subject_of(event).filter(|_| result == 0) {
         tell_of(|model| model.event_taken(kind, id));
     }
 }
 
-/// It acknowledges it.
+/// The program acknowledges an asynchronous event.
 pub(crate) fn acknowledging_async_event(event: &ibv_async_event) {
     if let Some((kind, id)) = subject_of(event) {
         tell_of(|model| model.events_acknowledged(kind, id, 1));
     }
 }
 
-/// The program has an event of a completion queue.
+/// The program took an event of a completion queue.
 pub(crate) fn got_cq_event(cq: *const ibv_cq) {
     if !cq.is_null() {
         tell_of(|model| model.event_taken(ObjectKind::CompletionQueue, id_of(cq)));
     }
 }
 
-/// It acknowledges so many.
+/// The program acknowledges events of a completion queue.
 pub(crate) fn acknowledged_cq_events(cq: &Cq, events: c_uint) {
     let id = id_of::<Cq>(cq);
     tell_of(|model| model.events_acknowledged(ObjectKind::CompletionQueue, id, events.into()));

@@ -1,4 +1,4 @@
-//! Where in the program a call is made: the return addresses of the calling thread, from the first that is not of this library.
+//! The place in the program where a call is made: the return addresses of the calling thread, from the first one outside this library.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,40 +11,40 @@ use softnic_check::Place;
 use super::modules;
 use crate::unwind::{_Unwind_Backtrace, _Unwind_GetCFA, _Unwind_GetIP, GO_ON, STOP};
 
-/// Places are told apart by so many frames: wrappers around verbs are common.
+/// Number of frames that distinguish places: wrappers around verbs are common.
 const TOLD_APART_BY: usize = 3;
-/// Frames of a stack.
+/// Maximum number of frames of a stack.
 const DEPTH: usize = 24;
-/// Places that a thread remembers.
+/// Maximum number of places that a thread caches.
 const REMEMBERED: usize = 4096;
 
 type Key = [u64; TOLD_APART_BY];
 
-/// Addresses that are collected.
+/// The collected addresses.
 struct Frames {
     own: Range<u64>,
     addresses: [u64; DEPTH],
-    /// Where the return addresses are, if they are where they are on this machine.
+    /// The stack locations of the return addresses, if they have the usual position on this architecture.
     slots: [usize; TOLD_APART_BY],
     len: usize,
     at_most: usize,
 }
 
 extern "C" fn each(context: *mut c_void, frames: *mut c_void) -> c_int {
-    // SAFETY: `take` passes its own, which nobody else uses meanwhile.
+    // SAFETY: `take` passes its own value, which no other code uses meanwhile.
     let frames = unsafe { &mut *frames.cast::<Frames>() };
     // SAFETY: the unwinder passes its context.
     let (address, end) = unsafe { (_Unwind_GetIP(context) as u64, _Unwind_GetCFA(context)) };
-    // A call pushes the address to which it returns, on x86, right below where the stack ends for the caller.
+    // On x86, a call pushes its return address directly below the end of the caller's stack frame.
     let slot = end.wrapping_sub(size_of::<usize>());
-    // Only at the beginning: a callback of ours may call the program.
+    // Only at the start: a callback of this library may call the program.
     if frames.len == 0 && frames.own.contains(&address) {
         return GO_ON;
     }
     if frames.len == frames.at_most || address == 0 {
         return STOP;
     }
-    // The call lies before the address to which it returns.
+    // The call instruction is before the return address.
     frames.addresses[frames.len] = address.saturating_sub(1);
     if let Some(place) = frames.slots.get_mut(frames.len) {
         *place = slot;
@@ -53,7 +53,7 @@ extern "C" fn each(context: *mut c_void, frames: *mut c_void) -> c_int {
     if frames.len == frames.at_most { STOP } else { GO_ON }
 }
 
-/// The innermost frames of the program, at most so many.
+/// The innermost frames of the program, at most `at_most`.
 fn take(at_most: usize) -> Frames {
     static OWN: OnceLock<Range<u64>> = OnceLock::new();
     let own = OWN.get_or_init(|| modules::range_of(each as *const () as u64)).clone();
@@ -64,29 +64,29 @@ fn take(at_most: usize) -> Frames {
     frames
 }
 
-/// What is known of the calls of a thread.
+/// The cached places of a thread.
 #[derive(Default)]
 struct Known {
-    /// Places by the frames that tell them apart.
+    /// Places by the frames that distinguish them.
     places: HashMap<Key, Place>,
-    /// Places by the kind of the call and the stack pointer, and what the stack has to hold if the thread is there again.
+    /// Places by the kind of the call and the stack pointer, with the return addresses that the stack must contain for the same place.
     again: HashMap<(usize, usize), (Marks, Place)>,
-    /// The stack of the thread, once it was asked for: others that the program runs it on are not known.
+    /// The stack of the thread, once determined; other stacks on which the program runs the thread are unknown.
     stack: Option<Range<usize>>,
 }
 
-/// Where on the stack the return addresses are by which places are told apart, and these addresses.
+/// The stack locations of the return addresses that distinguish places, and these addresses.
 #[derive(Clone, Copy)]
 struct Marks([(usize, usize); TOLD_APART_BY]);
 
 impl Marks {
-    /// Those of frames that were just taken, if all of them lie on the stack of the thread.
+    /// The marks of frames that were just collected, if all of them are on the stack of the thread.
     fn of(frames: &Frames, from: usize, stack: &Range<usize>) -> Option<Marks> {
         let mut marks = [(0, 0); TOLD_APART_BY];
         for (mark, (slot, address)) in marks.iter_mut().zip(frames.slots.iter().zip(frames.addresses)) {
             let inside = from <= *slot && slot % size_of::<usize>() == 0 && slot + size_of::<usize>() <= stack.end;
             *mark = (*slot, address as usize + 1);
-            // Where the unwinder is right, the address is there.
+            // If the unwinder is right, the location contains the address.
             if !inside || !stack.contains(&from) || read(*slot) != mark.1 {
                 return None;
             }
@@ -99,17 +99,17 @@ impl Marks {
     }
 }
 
-/// A word of the stack of this thread.
+/// Reads a word of this thread's stack.
 fn read(slot: usize) -> usize {
-    // SAFETY: it is aligned, and lies on the stack of this thread, above where the thread is: `Marks::of` has looked, and is asked for with the
-    // same stack pointer. It is read by its address alone.
+    // SAFETY: the location is aligned, and is on this thread's stack, above the current stack pointer: `Marks::of` has checked that, and
+    // the stack pointer is the same now. It is read by its address only.
     unsafe { std::ptr::with_exposed_provenance::<usize>(slot).read_volatile() }
 }
 
-/// The stack of this thread as the C library knows it.
+/// The stack of this thread, according to the C library.
 fn stack_of_thread() -> Range<usize> {
     let (mut from, mut len) = (std::ptr::null_mut(), 0);
-    // SAFETY: the attributes are made by the first call, and destroyed where it made them.
+    // SAFETY: the attributes are created by the first call, and destroyed if it succeeded.
     unsafe {
         let mut attributes = std::mem::zeroed();
         if libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) != 0 {
@@ -121,10 +121,10 @@ fn stack_of_thread() -> Range<usize> {
     from.addr()..from.addr() + len
 }
 
-/// Where the thread is; `kind` is a number that other ways from the program to here do not have.
+/// The place of the current call. `kind` is a number that distinguishes the call paths from the program to this function.
 ///
-/// Programs make the same call from the same place millions of times. Then the return addresses are where they were, and nothing is unwound. A
-/// whole stack is only taken at a place where the thread was not yet.
+/// Programs make the same call from the same place millions of times. Then the return addresses are in the same locations, and no unwinding
+/// is necessary. A whole stack is collected only at a place that is new to the thread.
 #[inline(never)]
 pub(super) fn here(kind: usize) -> Place {
     thread_local! {
@@ -132,7 +132,7 @@ pub(super) fn here(kind: usize) -> Place {
     }
     let on_stack = 0usize;
     let pointer = std::hint::black_box(&raw const on_stack).addr();
-    // A thread that ends may post for the last time when its own values are gone, and a handler of a signal in the midst of this.
+    // An ending thread may post after its thread-local values were destroyed, and a signal handler may run during this function.
     let found = KNOWN.try_with(|known| known.try_borrow_mut().ok().map(|mut known| known.place(kind, pointer)));
     found.ok().flatten().unwrap_or_else(|| whole(&key_of(&take(TOLD_APART_BY))))
 }
@@ -185,17 +185,17 @@ mod tests {
         frames
     }
 
-    /// The marks of the calls that led here.
+    /// The marks of the current calls.
     #[inline(never)]
     fn marked(stack: &Range<usize>) -> Option<Marks> {
         let mut frames = Frames { own: 0..0, addresses: [0; DEPTH], slots: [0; TOLD_APART_BY], len: 0, at_most: 4 };
         let pointer = std::hint::black_box(&raw const frames).addr();
         // SAFETY: as in `take`.
         unsafe { _Unwind_Backtrace(each, (&raw mut frames).cast()) };
-        // The first is that of the unwinder's caller, whose frame is this one.
+        // The first frame is that of the unwinder's caller, which is this function.
         frames.addresses.rotate_left(1);
         frames.slots.rotate_left(1);
-        // Of the last one only the first address is known to be right, which the one before it tells.
+        // Of the last frame only the address is known to be right, which the frame before it contains.
         frames.slots[2] = frames.slots[1];
         frames.addresses[2] = frames.addresses[1];
         Marks::of(&frames, pointer, stack).filter(Marks::hold)
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(all.len, 8);
         let own = modules::range_of(each as *const () as u64);
         assert!(own.contains(&all.addresses[1]), "{own:x?} {:x?}", all.addresses);
-        // The test is in the same module as the library is, so nothing but what lies below main is left.
+        // The test is in the same module as the library, so only frames below main are left.
         assert!(take(8).addresses[..take(8).len].iter().all(|address| !own.contains(address)));
     }
 }

@@ -1,4 +1,4 @@
-//! Work as the program posts it, and completions as it polls them, told to the model.
+//! Passes posted work and polled completions to the model.
 
 use std::cell::Cell;
 
@@ -17,13 +17,14 @@ use crate::objects::queue_pair::Qp;
 use crate::objects::shared_receive::Srq;
 
 thread_local! {
-    /// What the call of this thread posts, until it is known what the verb took.
+    /// The work that this thread's current call posts, until the result of the verb is known.
     static POSTING: Cell<Tickets> = Cell::default();
-    /// The handle, which no other queue ever has, of the completion queue that this thread found empty last: programs do that millions of times.
+    /// The handle of the completion queue that this thread last found empty; handles are never reused. Programs poll empty queues millions
+    /// of times.
     static POLLED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A list of elements.
+/// A list of scatter/gather elements.
 struct Elements {
     room: [Sge; MAX_SGE as usize],
     len: usize,
@@ -43,9 +44,9 @@ impl Elements {
     /// `list` has `count` elements.
     unsafe fn of_program(list: *const ibv_sge, count: c_int) -> Elements {
         let count = if list.is_null() { 0 } else { usize::try_from(count).unwrap_or(0) };
-        // More than can be are refused.
+        // Longer lists are refused by the verb.
         let each = (0..count.min(MAX_SGE as usize)).map(|i| {
-            // SAFETY: by the contract.
+            // SAFETY: guaranteed by the contract.
             let &ibv_sge { addr: address, length: len, lkey } = unsafe { &*list.add(i) };
             Sge { address, len, lkey }
         });
@@ -57,23 +58,23 @@ impl Elements {
     }
 }
 
-/// The work requests of a list.
+/// Calls `call` for each work request of a list.
 ///
 /// # Safety
-/// It is a list of work requests, each with a pointer to the next one or NULL.
+/// The list consists of work requests, each with a pointer to the next one or NULL.
 unsafe fn each<W>(mut list: *const W, next: impl Fn(&W) -> *mut W, mut call: impl FnMut(&W)) {
-    // SAFETY: by the contract.
+    // SAFETY: guaranteed by the contract.
     while let Some(wr) = unsafe { list.as_ref() } {
         call(wr);
         list = next(wr);
     }
 }
 
-/// How many work requests of a list are before one.
+/// Number of work requests in a list before a given one.
 fn count_before<W>(list: *const W, bad: *const W, next: impl Fn(&W) -> *mut W) -> u64 {
     let mut count = 0;
     let mut is_before = true;
-    // SAFETY: the list of the program, which it does not change in the midst of its own verb.
+    // SAFETY: the list of the program, which the program does not change during its own verb.
     unsafe {
         each(list, next, |wr| {
             is_before &= !std::ptr::eq(wr, bad);
@@ -93,20 +94,20 @@ fn op_of(opcode: c_int) -> SendOp {
     }
 }
 
-/// `ibv_post_send`, before.
+/// Before `ibv_post_send`.
 pub(crate) fn posting_send(qp: &Qp, list: *const ibv_send_wr) {
     let mut tickets = Tickets::default();
     tell(|model, place| {
         let post = |wr: &ibv_send_wr| {
             let op = op_of(wr.opcode);
-            // SAFETY: all members of the union are plain numbers, of which the operation says which are meant.
+            // SAFETY: all members of the union are plain numbers; the operation determines which are valid.
             let (rdma, atomic) = unsafe { (wr.wr.rdma, wr.wr.atomic) };
             let remote = match op {
                 SendOp::Write | SendOp::Read => Some((rdma.remote_addr, rdma.rkey)),
                 SendOp::Atomic => Some((atomic.remote_addr, atomic.rkey)),
                 SendOp::Send | SendOp::Local => None,
             };
-            // SAFETY: the program has as many elements as it says.
+            // SAFETY: the program has as many elements as it states.
             let elements = unsafe { Elements::of_program(wr.sg_list, wr.num_sge) };
             let work = SendWork {
                 wr_id: wr.wr_id,
@@ -125,7 +126,7 @@ pub(crate) fn posting_send(qp: &Qp, list: *const ibv_send_wr) {
     POSTING.set(tickets);
 }
 
-/// `ibv_post_send`, after.
+/// After `ibv_post_send`.
 pub(crate) fn posted_send(qp: &Qp, list: *const ibv_send_wr, bad: *const ibv_send_wr, result: c_int) {
     match result {
         0 => taken_sends(qp),
@@ -150,7 +151,7 @@ fn refused_sends(qp: &Qp, done: u64, result: c_int) {
     tell(|model, place| model.sends_refused(id, POSTING.take(), done, why, place));
 }
 
-/// `ibv_wr_complete`, before.
+/// Before `ibv_wr_complete`.
 pub(crate) fn posting_built(qp: &Qp, built: &Building) {
     let mut tickets = Tickets::default();
     if built.error.is_none() {
@@ -196,7 +197,7 @@ fn work_of<'a>(request: &Built, sges: &'a [Sge]) -> SendWork<'a> {
     }
 }
 
-/// `ibv_wr_complete` and `ibv_bind_mw`, after: all was posted, or nothing.
+/// After `ibv_wr_complete` and `ibv_bind_mw`: all work requests were posted, or none.
 pub(crate) fn posted_built(qp: &Qp, result: c_int) {
     match result {
         0 => taken_sends(qp),
@@ -205,7 +206,7 @@ pub(crate) fn posted_built(qp: &Qp, result: c_int) {
     }
 }
 
-/// `ibv_bind_mw`, before: it posts a work request, or none.
+/// Before `ibv_bind_mw`, which posts a work request, or none.
 pub(crate) fn binding_mw(qp: &Qp, bind: &ibv_mw_bind) {
     let work = SendWork {
         wr_id: bind.wr_id,
@@ -225,7 +226,7 @@ fn posting_receives(to: ReceiveQueue, of_shared: Option<(NicId, ObjectId)>, list
     let mut tickets = Tickets::default();
     tell(|model, place| {
         let post = |wr: &ibv_recv_wr| {
-            // SAFETY: the program has as many elements as it says.
+            // SAFETY: the program has as many elements as it states.
             let elements = unsafe { Elements::of_program(wr.sg_list, wr.num_sge) };
             let work = ReceiveWork { wr_id: wr.wr_id, sges: elements.get() };
             model.receive_posted(to, &work, of_shared, place, &mut tickets);
@@ -236,12 +237,12 @@ fn posting_receives(to: ReceiveQueue, of_shared: Option<(NicId, ObjectId)>, list
     POSTING.set(tickets);
 }
 
-/// `ibv_post_recv`, before.
+/// Before `ibv_post_recv`.
 pub(crate) fn posting_recv(qp: &Qp, list: *const ibv_recv_wr) {
     posting_receives(ReceiveQueue::Own(id_of::<Qp>(qp)), None, list);
 }
 
-/// `ibv_post_recv`, after.
+/// After `ibv_post_recv`.
 pub(crate) fn posted_recv(qp: &Qp, list: *const ibv_recv_wr, bad: *const ibv_recv_wr, result: c_int) {
     let to = ReceiveQueue::Own(id_of::<Qp>(qp));
     if result == 0 {
@@ -262,20 +263,20 @@ fn refused_receives(to: ReceiveQueue, list: *const ibv_recv_wr, bad: *const ibv_
     tell(|model, place| model.receives_refused(to, POSTING.take(), done, why, place));
 }
 
-/// `ibv_post_srq_recv`, before.
+/// Before `ibv_post_srq_recv`.
 pub(crate) fn posting_srq_recv(srq: &Srq, list: *const ibv_recv_wr) {
     let domain = domain_of(srq.pd().as_c());
     posting_receives(ReceiveQueue::Shared(id_of::<Srq>(srq)), domain, list);
 }
 
-/// `ibv_post_srq_recv`, after.
+/// After `ibv_post_srq_recv`.
 pub(crate) fn posted_srq_recv(srq: &Srq, list: *const ibv_recv_wr, bad: *const ibv_recv_wr, result: c_int) {
     if result != 0 && is_wanted() {
         refused_receives(ReceiveQueue::Shared(id_of::<Srq>(srq)), list, bad, Refusal::Other);
     }
 }
 
-/// The program polled: nothing, or these.
+/// The program polled these completions, possibly none.
 pub(crate) fn polled(cq: &Cq, completions: &[ibv_wc]) {
     let id = id_of::<Cq>(cq);
     if completions.is_empty() {

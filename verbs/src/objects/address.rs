@@ -1,4 +1,4 @@
-//! Addresses: the way to a peer as verbs write it, address handles, multicast groups.
+//! Addresses: the path to a peer in verbs form, address handles, multicast groups.
 
 use softnic_runtime::api::{AddressAttr, AddressHandle, Grh, MacAddr, MulticastError, Path, PeerPath};
 
@@ -20,12 +20,13 @@ pub(crate) struct Ah {
     pd: &'static Pd,
 }
 
-/// The path to a peer; waits until its MAC address is known. `entropy` tells flows apart.
+/// The path to a peer; waits until its MAC address is known. `entropy` distinguishes flows.
 fn path(context: &Context, attr: &ibv_ah_attr, entropy: u32) -> Result<(PeerPath, Path), Errno> {
     path_by(context.nic(), attr, None, entropy)
 }
 
-/// The path of a queue pair to that of a peer: one that asked for the connection is answered where it asked from, without a wait.
+/// The path of a queue pair to that of a peer. If the peer requested the connection, its MAC address is that of the request, without a
+/// wait.
 pub(crate) fn connected_path(
     context: &Context,
     attr: &ibv_ah_attr,
@@ -38,7 +39,7 @@ pub(crate) fn connected_path(
 }
 
 fn path_by(nic: &Nic, attr: &ibv_ah_attr, mac: Option<MacAddr>, entropy: u32) -> Result<(PeerPath, Path), Errno> {
-    // RoCE knows no LIDs: without a GRH nobody is addressed.
+    // RoCE has no LIDs: without a GRH there is no destination.
     if attr.is_global == 0 || attr.port_num > 1 {
         return Err(Errno::EINVAL);
     }
@@ -62,7 +63,7 @@ impl Object for Ah {
     const KIND: ObjectKind = ObjectKind::Address;
 
     unsafe fn identity(this: *const Ah) -> (u32, *mut ibv_context) {
-        // SAFETY: by the contract.
+        // SAFETY: guaranteed by the contract.
         unsafe { ((*this).base.handle, (*this).base.context) }
     }
 }
@@ -86,14 +87,14 @@ pub(crate) extern "C" fn create(pd: Pointer<Pd>, attr: &ibv_ah_attr) -> *mut ibv
 pub(crate) extern "C" fn destroy(ah: Pointer<Ah>) -> c_int {
     status(|| {
         ah.remove(|_| Ok(()))?;
-        // SAFETY: `make` made a box of it, and the program does not use it any more.
+        // SAFETY: `make` allocated this box, and the program does not use it any more.
         let ah = unsafe { Box::from_raw(ah.as_ptr()) };
         ah.pd.ours.users.remove();
         Ok(())
     })
 }
 
-/// The way back to whoever sent a datagram.
+/// The path back to the sender of a datagram.
 fn back(context: &Context, port: u8, wc: &ibv_wc, grh: &ibv_grh) -> Result<ibv_ah_attr, Errno> {
     if port != 1 || wc.wc_flags & IBV_WC_GRH == 0 {
         return Err(Errno::EINVAL);
@@ -101,7 +102,7 @@ fn back(context: &Context, port: u8, wc: &ibv_wc, grh: &ibv_grh) -> Result<ibv_a
     let parsed = Grh::parse(&grh.bytes).map_err(|_| Errno::EINVAL)?;
     let (source, destination) = parsed.addresses();
     let addresses = context.nic().runtime.addresses();
-    // What came to a group is answered from the first address of its kind.
+    // A datagram to a group is answered from the first address of the same IP version.
     let index = addresses.iter().position(|&a| a == destination);
     let index =
         index.or_else(|| addresses.iter().position(|a| a.is_ipv4() == source.is_ipv4())).ok_or(Errno::EINVAL)?;
@@ -194,7 +195,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("softnic-requester-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let [nic, far] = ["nic", "far"].map(|end| folder.join(end));
-        // Nobody answers for any address.
+        // No address is ever resolved on this link.
         let _silent = std::os::unix::net::UnixDatagram::bind(&far).unwrap();
         let spec: DeviceSpec = format!("dgram:{},{},ip=10.0.0.1", nic.display(), far.display()).parse().unwrap();
         let nics = Nics::open(&spec, &OpenOptions::default(), 0).unwrap();

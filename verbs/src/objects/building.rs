@@ -8,7 +8,7 @@ use softnic_runtime::api::{Bind, Datagram, SendFlags, SendOp, Sge};
 use crate::abi::ibv_mw;
 use crate::errno::Errno;
 
-/// Work requests that are being built, by whoever holds the queue pair's lock since `start`.
+/// Work requests that are being built, by the thread that holds the queue pair's lock since `start`.
 #[derive(Default)]
 pub(crate) struct Builder(pub(crate) UnsafeCell<Building>);
 
@@ -17,7 +17,7 @@ pub(crate) struct Building {
     pub(crate) requests: Vec<Built>,
     pub(crate) sges: Vec<Sge>,
     pub(crate) inline: Vec<u8>,
-    /// The first thing that was wrong.
+    /// The first error.
     pub(crate) error: Option<Errno>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Built {
     pub(crate) flags: SendFlags,
     pub(crate) to: Option<Datagram>,
     pub(crate) data: Source,
-    /// The window that it binds, and how.
+    /// The window to bind, and the binding.
     pub(crate) window: Option<(*mut ibv_mw, Bind)>,
 }
 

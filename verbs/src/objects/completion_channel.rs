@@ -1,4 +1,4 @@
-//! Completion channels: a descriptor to sleep on until one of several completion queues has something.
+//! Completion channels: a descriptor to sleep on until one of several completion queues has an event.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -19,7 +19,7 @@ pub(crate) struct Channel {
 }
 
 pub(crate) struct ChannelOurs {
-    /// The process that made it.
+    /// The process that created it.
     pub(crate) made_in: Generation,
     pub(crate) channel: CompletionChannel,
     pub(crate) users: Users,
@@ -29,7 +29,7 @@ impl Object for Channel {
     const KIND: ObjectKind = ObjectKind::Channel;
 
     unsafe fn identity(this: *const Channel) -> (u32, *mut ibv_context) {
-        // SAFETY: by the contract.
+        // SAFETY: guaranteed by the contract.
         unsafe { (0, (*this).base.context) }
     }
 }
@@ -53,7 +53,7 @@ pub(crate) extern "C" fn create(context: ContextPtr<'_>) -> *mut ibv_comp_channe
 pub(crate) extern "C" fn destroy(channel: Pointer<Channel>) -> c_int {
     status(|| {
         channel.remove(|channel| channel.ours.users.none())?;
-        // SAFETY: `create` made a box of it, and nobody uses it.
+        // SAFETY: `create` allocated this box, and no code uses it any more.
         drop(unsafe { Box::from_raw(channel.as_ptr()) });
         Ok(())
     })

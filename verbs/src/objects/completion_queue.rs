@@ -18,7 +18,7 @@ use crate::objects::handle::{self, Object, ObjectKind, Pointer};
 use crate::objects::nic::Nics;
 use crate::objects::users::Users;
 
-/// The pointers of `struct ibv_cq_ex`, in its order.
+/// The function pointers of `struct ibv_cq_ex`, in its order.
 #[repr(C)]
 pub(crate) struct CqReaders {
     pub(crate) start_poll: extern "C" fn(&Cq, *mut c_void) -> c_int,
@@ -34,7 +34,7 @@ pub(crate) struct CqReaders {
     pub(crate) read_slid: extern "C" fn(&Cq) -> u32,
     pub(crate) read_sl: extern "C" fn(&Cq) -> u8,
     pub(crate) read_dlid_path_bits: extern "C" fn(&Cq) -> u8,
-    /// Timestamps, VLAN, flow tag, tag matching: a queue that asks for them is refused.
+    /// Timestamps, VLAN, flow tag, tag matching: a queue that requests them is refused.
     pub(crate) unsupported: [*mut c_void; 5],
 }
 
@@ -49,11 +49,11 @@ pub(crate) struct ibv_cq_ex {
 }
 layout!(ibv_cq_ex, 288, comp_mask 128, status 132, wr_id 136, readers 144);
 
-/// The completion that is read. Whoever began to poll holds the queue's lock until it ends.
+/// The completion that is being read. The thread that started to poll holds the queue's lock until the poll ends.
 #[derive(Default)]
 pub(crate) struct Current(pub(crate) UnsafeCell<Option<Completion>>);
 
-/// A completion queue, in the shape of the extended ones, of which the plain shape is the beginning.
+/// A completion queue, in the form of an extended one, whose start is the plain form.
 #[repr(C)]
 pub(crate) struct Cq {
     pub(crate) base: ibv_cq_ex,
@@ -61,7 +61,7 @@ pub(crate) struct Cq {
 }
 
 pub(crate) struct CqOurs {
-    /// The process that made it.
+    /// The process that created it.
     pub(crate) made_in: Generation,
     pub(crate) queue: CompletionQueue,
     pub(crate) users: Users,
@@ -69,7 +69,7 @@ pub(crate) struct CqOurs {
     pub(crate) async_events: Unacknowledged,
     pub(crate) current: Current,
     channel: Option<&'static Channel>,
-    /// A queue that is left over keeps its NICs open.
+    /// A queue that was not destroyed keeps its NICs open.
     _nics: Arc<Nics>,
 }
 
@@ -79,7 +79,7 @@ impl Cq {
     }
 
     pub(crate) fn context(&self) -> ContextPtr<'_> {
-        // SAFETY: it was made from a context, which the program closes after it.
+        // SAFETY: the queue was created from a context, which the program closes after the queue.
         unsafe { ContextPtr::new(self.base.cq.context) }
     }
 
@@ -92,18 +92,18 @@ impl Object for Cq {
     const KIND: ObjectKind = ObjectKind::CompletionQueue;
 
     unsafe fn identity(this: *const Cq) -> (u32, *mut ibv_context) {
-        // SAFETY: by the contract.
+        // SAFETY: guaranteed by the contract.
         unsafe { ((*this).base.cq.handle, (*this).base.cq.context) }
     }
 }
 
-/// Whether there is memory for so many completions: each engine has a queue and a ring.
+/// Checks that there is memory for this number of completions: each engine has a queue and a ring.
 fn check_room(context: ContextPtr<'_>, cqe: u32) -> Result<(), Errno> {
     let completions = (cqe as usize + cqe.next_power_of_two() as usize) * context.nic().runtime.engines();
     check_memory(completions, size_of::<Completion>())
 }
 
-/// What makes a queue, plain or extended; `readers` read its completions field by field.
+/// Creates a queue, plain or extended; `readers` read its completions field by field.
 pub(crate) fn make(
     context: ContextPtr<'_>,
     cqe: u32,
@@ -118,7 +118,7 @@ pub(crate) fn make(
     }
     let channel = Pointer::<Channel>::new(channel).optional()?;
     check_room(context, cqe)?;
-    // The channel names queues by their address, so that comes first.
+    // The channel names queues by their address, so the memory is allocated first.
     let mut room = Box::<Cq>::new_uninit();
     let name = room.as_mut_ptr().expose_provenance() as u64;
     let named = channel.map(|channel| (&channel.ours.channel, name));
@@ -167,7 +167,7 @@ pub(crate) extern "C" fn destroy(cq: Pointer<Cq>) -> c_int {
         }
         this.ours.completion_events.wait_for_none();
         this.ours.async_events.wait_for_none();
-        // SAFETY: `make` made a box of it, and nobody uses it.
+        // SAFETY: `make` allocated this box, and no code uses it any more.
         drop(unsafe { Box::from_raw(cq) });
         Ok(())
     })

@@ -1,4 +1,4 @@
-//! Contexts: a device that a program opened, and the objects that must not outlive it.
+//! Contexts: a device that a program opened, and the objects that must not outlive the context.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -32,9 +32,9 @@ pub(crate) struct Ours {
     pub(crate) device: &'static Device,
     pub(crate) nics: Arc<Nics>,
     pub(crate) events: Arc<EventQueue>,
-    /// What a program may forget to destroy, by its kind and address.
+    /// Objects that a program may forget to destroy, by kind and address.
     alive: Mutex<Alive>,
-    /// What programs take for the kernel's device: they may duplicate it, and hand it on, but not import anything by it.
+    /// The descriptor that programs take for the kernel's device: they may duplicate it and pass it on, but cannot import objects by it.
     _command: File,
 }
 
@@ -42,11 +42,11 @@ type Alive = BTreeMap<(Kind, usize), NonNull<dyn Retire>>;
 
 /// An object that a program may forget to destroy, and that must not outlive its context.
 pub(crate) trait Retire {
-    /// The context is closed: the object does nothing any more.
+    /// The context is closed: the object becomes inactive.
     fn retire(&self);
 }
 
-/// Kinds of such objects, in the order in which they retire.
+/// The kinds of such objects, in the order in which they retire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     SdrQueuePair,
@@ -61,10 +61,12 @@ pub(crate) enum Kind {
 pub(crate) struct ContextPtr<'a>(NonNull<ibv_context>, PhantomData<&'a Context>);
 
 impl ContextPtr<'_> {
+    /// Wraps a pointer.
+    ///
     /// # Safety
-    /// It comes from `open`, and is not closed.
+    /// The pointer comes from `open`, and the context is not closed.
     pub(crate) unsafe fn new<'a>(context: *mut ibv_context) -> ContextPtr<'a> {
-        // SAFETY: what `open` returns is not NULL.
+        // SAFETY: `open` does not return NULL.
         ContextPtr(unsafe { NonNull::new_unchecked(context) }, PhantomData)
     }
 
@@ -72,7 +74,7 @@ impl ContextPtr<'_> {
         self.0.as_ptr()
     }
 
-    /// Refuses a context that the parent of a fork opened.
+    /// Refuses a context that was opened by the parent of a fork.
     pub(crate) fn check_process(self) -> Result<(), Errno> {
         self.ours.made_in.check()
     }
@@ -91,7 +93,7 @@ impl Deref for ContextPtr<'_> {
 
     fn deref(&self) -> &Context {
         let before = std::mem::offset_of!(Context, ext) + std::mem::offset_of!(UntypedVerbsContext, context);
-        // SAFETY: a program has such pointers only from `open`, where they point that far into a `Context`.
+        // SAFETY: a program has such pointers only from `open`; they point to this offset in a `Context`.
         unsafe { self.0.byte_sub(before).cast().as_ref() }
     }
 }
@@ -105,7 +107,7 @@ impl Context {
         self.ours.alive.lock().unwrap_or_else(|p| p.into_inner())
     }
 
-    /// An object is there, until it is removed.
+    /// Adds an object to the list, until it is removed.
     pub(crate) fn add<T: Retire + 'static>(&self, kind: Kind, object: &T) {
         let object: NonNull<dyn Retire> = NonNull::from(object);
         self.alive().insert((kind, object.addr().get()), object);
@@ -116,7 +118,7 @@ impl Context {
         self.alive().remove(&(kind, (&raw const *object).addr()));
     }
 
-    /// Opens a device for a program. `ops` are the functions of its `struct ibv_context`; `extend` puts the rest in front.
+    /// Opens a device for a program. `ops` are the functions of its `struct ibv_context`; `extend` adds the rest in front.
     pub(crate) fn open(
         device: &'static Device,
         ops: [Function; 32],
@@ -137,7 +139,7 @@ impl Context {
         let ours =
             Ours { made_in: Generation::current(), device, nics, events, alive: Mutex::default(), _command: command };
         let context = Box::into_raw(Box::new(Context { ext: extend(context), zeros: [0; 64], ours }));
-        // SAFETY: it was just made.
+        // SAFETY: the context was just created.
         let context = unsafe { &mut (*context).ext.context };
         handle::add(context);
         Ok(context)
@@ -152,22 +154,23 @@ impl Object for ibv_context {
     }
 }
 
-/// `ibv_close_device`. What the program did not destroy is not its any more: queue pairs fall silent, and memory is out of reach.
+/// `ibv_close_device`. Objects that the program did not destroy are no longer its own: queue pairs become inactive, and memory is
+/// inaccessible.
 pub(crate) extern "C" fn close(context: Pointer<ibv_context>) -> c_int {
     status(|| {
         context.remove(|_| Ok(()))?;
         handle::forget_context(context.as_ptr());
-        // SAFETY: it comes from `open`, and was not closed before.
+        // SAFETY: the pointer comes from `open`, and the context was not closed before.
         let context = unsafe { ContextPtr::new(context.as_ptr()) };
         let alive = std::mem::take(&mut *context.alive());
         for object in alive.into_values() {
-            // SAFETY: an object is taken off the list before it is freed.
+            // SAFETY: an object is removed from the list before it is freed.
             unsafe { object.as_ref() }.retire();
         }
         context.nic().owners.remove_context(&context.ours.events);
-        // A capture has all frames even if the NIC stays open for somebody else.
+        // The capture contains all frames even if another context keeps the NIC open.
         let _ = context.nic().runtime.flush_capture();
-        // SAFETY: it comes from `open`, which made a box, and the program does not use it any more.
+        // SAFETY: the pointer comes from `open`, which allocated a box, and the program does not use it any more.
         drop(unsafe { Box::from_raw((&raw const *context).cast_mut()) });
         Ok(())
     })

@@ -1,7 +1,7 @@
-//! The counters of the process's NICs in files: whoever started the process reads them after its end, too.
+//! The counters of the process's NICs in files, which the parent can read after the process has ended.
 //!
-//! A file holds one line of JSON: `device`, `pid`, `description`, `counters`. It is written when the NIC is closed, when the process exits, and
-//! every [`PERIOD`] in between, so that of a process that is killed no more than the last period is missing.
+//! A file contains one line of JSON: `device`, `pid`, `description`, `counters`. It is written when the NIC is closed, when the process
+//! exits, and every [`PERIOD`] in between, so that a killed process loses at most the last period.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -15,10 +15,10 @@ use std::time::{Duration, SystemTime};
 
 use softnic_runtime::api::{self, spawn_own};
 
-/// How old the counters of a process that was killed can be.
+/// Maximum age of the counters of a killed process.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// Writes as long as it lives.
+/// Writes the files while this value lives.
 pub(crate) struct CountersRecorder {
     files: Arc<Mutex<Vec<CountersFile>>>,
     stop: Option<Sender<()>>,
@@ -32,7 +32,7 @@ struct CountersFile {
 }
 
 impl CountersRecorder {
-    /// Begins with the NICs of these devices.
+    /// Starts with the NICs of these devices.
     pub(crate) fn start(
         folder: &Path,
         nics: impl Iterator<Item = (String, api::Context)>,
@@ -52,7 +52,7 @@ impl CountersRecorder {
         Ok(recorder)
     }
 
-    /// Writes the counters of this moment.
+    /// Writes the current counters.
     pub(crate) fn write(&self) {
         write(&self.files);
     }
@@ -62,14 +62,14 @@ impl Drop for CountersRecorder {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // It panicked, and said so itself.
+            // A panic of the thread has already been reported by the thread itself.
             let _ = thread.join();
         }
         self.write();
     }
 }
 
-/// A process can open a device more than once, and its number can be another's later.
+/// The name includes the time: a process can open a device more than once, and its number can be reused.
 fn new_file(folder: &Path, device: &str) -> io::Result<File> {
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
     let name = format!("{}-{time}-{device}", std::process::id());
@@ -79,14 +79,14 @@ fn new_file(folder: &Path, device: &str) -> io::Result<File> {
 fn write(files: &Mutex<Vec<CountersFile>>) {
     for CountersFile { file, device, nic } in files.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         let line = line(device, nic);
-        // In one call: whoever reads, or kills the process, finds the line before or the new one. Counters only grow, and so does the line.
-        // A full disk has no place for the reason either.
+        // In one call: a reader, or a kill of the process, leaves either the previous line or the new one. Counters only grow, and so does
+        // the line. An error is ignored, because a full disk has no room for a message either.
         let _ = file.write_at(line.as_bytes(), 0);
     }
 }
 
 fn line(device: &str, nic: &api::Context) -> String {
-    // Descriptions have names of interfaces and of sockets in them, and these anything.
+    // Descriptions contain names of interfaces and sockets, which may contain any character.
     let description: String =
         nic.description().chars().filter(|c| !c.is_control() && !['"', '\\'].contains(c)).collect();
     let mut line = format!(

@@ -1,4 +1,4 @@
-//! A device: its names, and its NIC while somebody has it open.
+//! A device: its names, and its NIC while it is open.
 
 use std::ffi::CStr;
 use std::net::{IpAddr, UdpSocket};
@@ -18,7 +18,7 @@ use crate::objects::link_speed::LinkSpeed;
 use crate::objects::nic::{Nic, Nics};
 use crate::per_process::PerProcess;
 
-/// A device, as a program has it.
+/// A device, as a program sees it.
 #[repr(C)]
 pub(crate) struct Device {
     base: ibv_device,
@@ -26,20 +26,20 @@ pub(crate) struct Device {
     zeros: [u64; 64],
     pub(crate) guid: u64,
     pub(crate) index: usize,
-    /// Which of its group's NICs it is.
+    /// The index of its NIC in the group.
     place: usize,
     group: &'static Group,
 }
 
-// SAFETY: nothing in it changes after it was made; the pointers of the C struct are none.
+// SAFETY: nothing in it changes after its creation; the C struct contains no valid pointers.
 unsafe impl Sync for Device {}
-// SAFETY: the same.
+// SAFETY: as for `Sync` above.
 unsafe impl Send for Device {}
 
-/// NICs that are opened together: one, or the two ends of a wire in memory.
+/// NICs that are opened together: a single one, or the two ends of a wire in memory.
 struct Group {
     spec: DeviceSpec,
-    /// No device of its own.
+    /// The backup NIC, which is not a device of its own.
     backup: Option<BackupOptions>,
     open: PerProcess<Mutex<Weak<Nics>>>,
 }
@@ -50,7 +50,7 @@ impl Group {
     }
 }
 
-/// Copies a name, with a zero behind it.
+/// Copies a name, terminated by a zero byte.
 fn name<const N: usize>(text: &str) -> [u8; N] {
     let mut out = [0; N];
     let len = text.len().min(N - 1);
@@ -58,18 +58,18 @@ fn name<const N: usize>(text: &str) -> [u8; N] {
     out
 }
 
-/// What [`name`] copied.
+/// The text of a name copied by [`name`].
 fn text(name: &[u8]) -> &str {
     CStr::from_bytes_until_nul(name).ok().and_then(|name| name.to_str().ok()).unwrap_or_default()
 }
 
-/// EUI-64 of a MAC address, as RoCE devices make their GUIDs.
+/// EUI-64 of a MAC address, as in the GUIDs of RoCE devices.
 fn guid(mac: MacAddr) -> u64 {
     let [a, b, c, d, e, f] = mac.0;
     u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
-/// The MAC address of an interface of this network namespace: /sys may be another one's, where interfaces have the same names.
+/// The MAC address of an interface of this network namespace. /sys may show another namespace, with interfaces of the same names.
 fn mac_of(interface: &str) -> Option<MacAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     // SAFETY: all fields are numbers.
@@ -80,7 +80,7 @@ fn mac_of(interface: &str) -> Option<MacAddr> {
     for (to, &from) in request.ifr_name.iter_mut().zip(interface.as_bytes()) {
         *to = from as libc::c_char;
     }
-    // SAFETY: the request is one of this kind, with a name that ends with zero, and `ioctl` writes the address into it.
+    // SAFETY: the request has the right type, with a zero-terminated name, and `ioctl` writes the address into it.
     let bytes = unsafe {
         if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) != 0 {
             return None;
@@ -90,29 +90,29 @@ fn mac_of(interface: &str) -> Option<MacAddr> {
     Some(MacAddr(std::array::from_fn(|i| bytes[i] as u8)))
 }
 
-/// The MAC addresses of a device's NICs, without opening it.
+/// The MAC addresses of a device's NICs, without opening the device.
 fn macs(spec: &DeviceSpec) -> Vec<MacAddr> {
     match spec {
         DeviceSpec::Mem => vec![OwnAddresses::of_host(1).mac, OwnAddresses::of_host(2).mac],
         DeviceSpec::Shm(_) => vec![SHM_MAC],
         DeviceSpec::Dgram { own, .. } => vec![own.mac],
-        // The device's own is known when it is opened.
+        // The device's own MAC address is known only when it is opened.
         DeviceSpec::Dpdk(spec) => vec![OwnAddresses::with(spec.own_addresses()).mac],
         DeviceSpec::AfXdp { interface, .. } | DeviceSpec::Shared { interface } => {
-            // One without is refused when it is opened.
+            // An interface without a MAC address is refused when it is opened.
             vec![mac_of(interface).unwrap_or(MacAddr([0; 6]))]
         }
     }
 }
 
 impl Device {
-    /// The devices of a specification; the first of them is number `first` of the process.
+    /// The devices of a specification; the first one has the number `first` in the process.
     pub(crate) fn all_of(
         spec: &DeviceSpec,
         backup: Option<&BackupOptions>,
         first: usize,
     ) -> impl Iterator<Item = Device> + use<> {
-        // A process has few, for ever.
+        // Leaked: a process has only a few of these.
         let say = || Some(LineSink::new(|line| warn(format_args!("{line}"))));
         let backup = backup.map(|backup| BackupOptions { on_change: say(), ..backup.clone() });
         let group = Group { spec: spec.clone(), backup, open: PerProcess::new() };
@@ -138,23 +138,23 @@ impl Device {
         text(&self.base.name)
     }
 
-    /// What its file in /dev/infiniband would be called.
+    /// The name of its file in /dev/infiniband.
     pub(crate) fn file_name(&self) -> &str {
         text(&self.base.dev_name)
     }
 
-    /// The network interface that it is on.
+    /// The network interface that it uses.
     pub(crate) fn interface(&self) -> Option<&str> {
         match &self.group.spec {
             DeviceSpec::AfXdp { interface, .. } | DeviceSpec::Shared { interface } => Some(interface),
-            // Its first addresses are those of loopback.
+            // The first addresses of shm devices are those of loopback.
             DeviceSpec::Shm(_) => Some("lo"),
             DeviceSpec::Dpdk(spec) => spec.tap.as_deref(),
             DeviceSpec::Mem | DeviceSpec::Dgram { .. } => None,
         }
     }
 
-    /// Whether its port is up, and its addresses, as far as can be told without opening it.
+    /// Whether its port is up, and its addresses, as far as known without opening the device.
     pub(crate) fn closed_port(&self) -> (bool, Vec<IpAddr>) {
         match &self.group.spec {
             DeviceSpec::Mem => (true, OwnAddresses::of_host(self.place as u8 + 1).addresses),
@@ -170,7 +170,7 @@ impl Device {
         }
     }
 
-    /// How the description of its NIC begins, in whichever process.
+    /// The start of the description of its NIC, in any process.
     pub(crate) fn description(&self) -> String {
         match &self.group.spec {
             DeviceSpec::Mem => format!("mem, end {}", self.place + 1),
@@ -178,7 +178,7 @@ impl Device {
         }
     }
 
-    /// Whether other processes with a device of this name have another one.
+    /// Whether devices of this name in other processes are different ones.
     pub(crate) fn is_private(&self) -> bool {
         self.group.spec == DeviceSpec::Mem
     }
@@ -195,7 +195,7 @@ impl Device {
         (&raw const *self).cast_mut().cast()
     }
 
-    /// The device's NIC, with those that are opened together; opened now unless they are.
+    /// The device's NIC, with those that are opened together; opens them if necessary.
     pub(crate) fn open(&self) -> Result<Arc<Nics>, Errno> {
         let mut open = self.group.open();
         if let Some(nics) = open.upgrade() {
@@ -221,12 +221,12 @@ impl Device {
         Ok(nics)
     }
 
-    /// The number of the first device of those that are opened together.
+    /// The number of the first device of its group.
     fn first(&self) -> usize {
         self.index - self.place
     }
 
-    /// What of the faults is for this process and its devices that are opened together.
+    /// The part of the faults that applies to this process and to the devices of its group.
     fn faults_here(&self, faults: FaultSpec) -> Option<FaultSpec> {
         let faults = if faults.names_processes() { faults.for_process(identity::name()) } else { faults };
         let first = self.first() as u32;
@@ -235,12 +235,12 @@ impl Device {
         Some(faults).filter(|faults| *faults != FaultSpec::default())
     }
 
-    /// The NICs that were opened with the device, if they are open.
+    /// The NICs of its group, if they are open.
     pub(crate) fn opened(&self) -> Option<Arc<Nics>> {
         self.group.open().upgrade()
     }
 
-    /// Whether the device is the first of those that are opened together.
+    /// Whether the device is the first of its group.
     pub(crate) fn is_first_of_group(&self) -> bool {
         self.place == 0
     }
@@ -251,7 +251,7 @@ impl Device {
     }
 }
 
-/// What a program is told, beside the line that a person reads.
+/// The errno for a program, besides the message for a person.
 fn errno_of(e: &OpenError) -> Errno {
     match e {
         OpenError::System(e) | OpenError::Capture { error: e, .. } => Errno(e.raw_os_error().unwrap_or(libc::EIO)),
@@ -270,7 +270,7 @@ pub(crate) extern "C" fn get_guid(device: &Device) -> u64 {
     device.guid.to_be()
 }
 
-/// `ibv_get_device_index`: the kernel knows nothing of this device.
+/// `ibv_get_device_index`: the kernel does not know this device.
 pub(crate) extern "C" fn get_index(_device: &Device) -> c_int {
     -1
 }
@@ -281,7 +281,7 @@ pub(crate) extern "C" fn get_sysfs_path() -> *const c_char {
     SYS.as_ptr()
 }
 
-/// `ibv_read_sysfs_file`: a line of a file, without its end; how long it is, or -1.
+/// `ibv_read_sysfs_file`: a line of a file, without the newline; returns its length, or -1.
 ///
 /// # Safety
 /// `dir` and `file` are strings, `buf` has room for `size` bytes.
@@ -291,7 +291,7 @@ pub(crate) unsafe extern "C" fn read_sysfs_file(
     buf: *mut c_char,
     size: usize,
 ) -> c_int {
-    // SAFETY: both are strings by the contract.
+    // SAFETY: both are strings, by the contract.
     let (dir, file) = unsafe { (CStr::from_ptr(dir), CStr::from_ptr(file)) };
     let path = format!("{}/{}", dir.to_string_lossy(), file.to_string_lossy());
     let Ok(content) = std::fs::read(path) else { return -1 };
@@ -300,7 +300,7 @@ pub(crate) unsafe extern "C" fn read_sysfs_file(
     unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), buf.cast(), len) };
     let line = if len > 0 && content[len - 1] == b'\n' { len - 1 } else { len };
     if line < size {
-        // SAFETY: there is one more byte.
+        // SAFETY: there is room for one more byte.
         unsafe { buf.add(line).write(0) };
     }
     line as c_int
@@ -316,13 +316,13 @@ mod tests {
         let Some(name) = names.into_iter().find(|name| mac_of(name).is_some_and(|mac| mac != MacAddr([0; 6]))) else {
             return;
         };
-        // The thread is in a namespace of its own, where there is no such interface; /sys has it still.
+        // The thread enters a new namespace, in which there is no such interface; /sys still shows it.
         let elsewhere = std::thread::spawn(move || {
-            // SAFETY: it concerns this thread alone, which has no other one's files.
+            // SAFETY: affects only this thread, which does not share its files with others.
             let alone = unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0;
             alone.then(|| mac_of(&name))
         });
-        // Not everybody may make a namespace.
+        // Creating a namespace may not be permitted.
         assert!(elsewhere.join().unwrap().is_none_or(|mac| mac.is_none()));
         assert_eq!(mac_of("a-name-that-is-much-too-long"), None);
     }

@@ -1,4 +1,4 @@
-//! Protection domains; thread domains and parent domains, which say how a program uses them and change nothing here.
+//! Protection domains; also thread domains and parent domains, which describe a program's use of them and have no effect here.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) struct Pd {
 pub(crate) struct PdOurs {
     pub(crate) domain: ProtectionDomain,
     pub(crate) users: Users,
-    /// A domain that is left over keeps its NICs open.
+    /// A domain that was not deallocated keeps its NICs open.
     _nics: Arc<Nics>,
     parent_of: Option<(&'static Pd, Option<&'static Td>)>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Td {
 
 impl Pd {
     pub(crate) fn context(&self) -> ContextPtr<'_> {
-        // SAFETY: it was made from a context, which the program closes after it.
+        // SAFETY: the domain was allocated from a context, which the program closes after the domain.
         unsafe { ContextPtr::new(self.base.context) }
     }
 
@@ -44,7 +44,7 @@ impl Pd {
         (&raw const *self).cast_mut().cast()
     }
 
-    /// The domain that it stands for: of a parent domain the one below.
+    /// The domain that it represents: for a parent domain, the one below.
     pub(crate) fn below(&self) -> &Pd {
         self.ours.parent_of.map_or(self, |(below, _)| below)
     }
@@ -54,7 +54,7 @@ impl Object for Pd {
     const KIND: ObjectKind = ObjectKind::Domain;
 
     unsafe fn identity(this: *const Pd) -> (u32, *mut ibv_context) {
-        // SAFETY: by the contract.
+        // SAFETY: guaranteed by the contract.
         unsafe { ((*this).base.handle, (*this).base.context) }
     }
 }
@@ -63,7 +63,7 @@ impl Object for Td {
     const KIND: ObjectKind = ObjectKind::ThreadDomain;
 
     unsafe fn identity(this: *const Td) -> (u32, *mut ibv_context) {
-        // SAFETY: by the contract.
+        // SAFETY: guaranteed by the contract.
         unsafe { (0, (*this).base.context) }
     }
 }
@@ -87,7 +87,7 @@ pub(crate) extern "C" fn alloc(context: ContextPtr<'_>) -> *mut ibv_pd {
     })
 }
 
-/// `ibv_dealloc_pd`, of parent domains too.
+/// `ibv_dealloc_pd`, also for parent domains.
 pub(crate) extern "C" fn dealloc(pd: Pointer<Pd>) -> c_int {
     status(|| {
         let pd = pd.remove(|pd| pd.ours.users.none())?;
@@ -97,13 +97,13 @@ pub(crate) extern "C" fn dealloc(pd: Pointer<Pd>) -> c_int {
                 thread.users.remove();
             }
         }
-        // SAFETY: `new` made a box of it, and nobody uses it.
+        // SAFETY: `new` allocated this box, and no code uses it any more.
         drop(unsafe { Box::from_raw((&raw const *pd).cast_mut()) });
         Ok(())
     })
 }
 
-/// `ibv_alloc_td`. Nothing is locked less for it: locks that nobody waits for cost little.
+/// `ibv_alloc_td`. It does not reduce locking: uncontended locks cost little.
 pub(crate) extern "C" fn alloc_td(context: ContextPtr<'_>, mask: &u32) -> *mut ibv_td {
     pointer(|| match *mask {
         0 => {
@@ -120,17 +120,17 @@ pub(crate) extern "C" fn alloc_td(context: ContextPtr<'_>, mask: &u32) -> *mut i
 pub(crate) extern "C" fn dealloc_td(td: Pointer<Td>) -> c_int {
     status(|| {
         td.remove(|td| td.users.none())?;
-        // SAFETY: `alloc_td` made a box of it, and nobody uses it.
+        // SAFETY: `alloc_td` allocated this box, and no code uses it any more.
         drop(unsafe { Box::from_raw(td.as_ptr()) });
         Ok(())
     })
 }
 
-/// `ibv_alloc_parent_domain`. Allocators are never asked: queues are the library's own memory, as the verb allows.
+/// `ibv_alloc_parent_domain`. Allocators are never called: queues use the library's own memory, as the verb permits.
 pub(crate) extern "C" fn alloc_parent(context: ContextPtr<'_>, attr: &ibv_parent_domain_init_attr) -> *mut ibv_pd {
     pointer(|| {
         context.check_process()?;
-        // Allocators and a context for them.
+        // The bits for allocators, and for their context.
         if attr.comp_mask & !3 != 0 {
             return Err(Errno::EINVAL);
         }

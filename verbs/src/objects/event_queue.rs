@@ -1,4 +1,4 @@
-//! Asynchronous events on their way to the program: queued for the context that owns the object, acknowledged before the object goes.
+//! Asynchronous events for the program: queued for the context that owns the object, and acknowledged before the object is destroyed.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -11,7 +11,7 @@ use crate::abi::*;
 use crate::errno::Errno;
 use crate::fork::Generation;
 
-/// What an event is about, by the NIC's name for it.
+/// The subject of an event, by the NIC's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Subject {
     Qp(u32),
@@ -37,7 +37,7 @@ const IBV_EVENT_QP_LAST_WQE_REACHED: c_int = 16;
 pub(crate) const IBV_EVENT_CLIENT_REREGISTER: c_int = 17;
 pub(crate) const IBV_EVENT_GID_CHANGE: c_int = 18;
 
-/// An event as verbs number it, and whom it is about; about the port if nobody. `None` for one that verbs do not know.
+/// The verbs code of an event, and its subject; `None` as the subject means the port. Returns `None` for an event that verbs do not have.
 pub(crate) fn of(event: Event) -> Option<(c_int, Option<Subject>)> {
     let qp = |kind, qpn: Qpn| (kind, Some(Subject::Qp(qpn.value())));
     Some(match event {
@@ -58,9 +58,9 @@ pub(crate) fn of(event: Event) -> Option<(c_int, Option<Subject>)> {
     })
 }
 
-/// Events that a program took and has not acknowledged: their object may not go meanwhile.
+/// The number of events that a program took and has not acknowledged: their object must not be destroyed meanwhile.
 pub(crate) struct Unacknowledged {
-    /// The process that made the object.
+    /// The process that created the object.
     made_in: Generation,
     count: Mutex<u64>,
     none: Condvar,
@@ -81,7 +81,8 @@ impl Unacknowledged {
         *self.count() += 1;
     }
 
-    /// More than were taken are a mistake of the program, which does no harm. In the child of a fork nobody waits for events of the parent's objects.
+    /// Acknowledging more events than were taken is an error of the program, and harmless. In the child of a fork there is no wait for
+    /// events of the parent's objects.
     pub(crate) fn acknowledge(&self, events: u64) {
         if self.made_in.check().is_err() {
             return;
@@ -109,7 +110,7 @@ pub(crate) struct EventQueue {
 
 impl EventQueue {
     pub(crate) fn new() -> Result<EventQueue, Errno> {
-        // Blocking, as programs expect: who does not want that sets O_NONBLOCK, which `wait` asks for.
+        // Blocking, as programs expect. A program that does not want that sets O_NONBLOCK, which `wait` checks.
         Ok(EventQueue { events: Mutex::default(), fd: eventfd(0, EventfdFlags::CLOEXEC)? })
     }
 
@@ -117,7 +118,7 @@ impl EventQueue {
         self.fd.as_raw_fd()
     }
 
-    /// Waits until there is an event; EAGAIN where the program asked not to wait.
+    /// Waits until there is an event; EAGAIN if the program requested not to wait.
     pub(crate) fn wait(&self) -> Result<(), Errno> {
         wait_readable(self.fd.as_fd())
     }
@@ -130,7 +131,7 @@ impl EventQueue {
         let mut events = self.events();
         events.push_back((kind, element));
         if events.len() == 1 {
-            // It cannot be full: it is written to once for every time it is read.
+            // The eventfd cannot be full: it is written once for every read.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
         }
     }
@@ -141,7 +142,7 @@ impl EventQueue {
         }
     }
 
-    /// The oldest event; `took` is called while the object cannot go.
+    /// The oldest event; `took` is called while the object cannot be destroyed.
     pub(crate) fn pop(&self, took: impl FnOnce(c_int, usize)) -> Option<(c_int, usize)> {
         let mut events = self.events();
         let (kind, element) = events.pop_front()?;
@@ -150,7 +151,7 @@ impl EventQueue {
         Some((kind, element))
     }
 
-    /// Drops what is queued about an object that goes.
+    /// Drops the queued events of an object that is being destroyed.
     pub(crate) fn forget(&self, element: usize) {
         let mut events = self.events();
         if !events.is_empty() {
@@ -160,7 +161,7 @@ impl EventQueue {
     }
 }
 
-/// Waits until a descriptor can be read; EAGAIN where the program asked not to wait.
+/// Waits until a descriptor can be read; EAGAIN if the program requested not to wait.
 pub(crate) fn wait_readable(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     if rustix::fs::fcntl_getfl(fd)?.contains(rustix::fs::OFlags::NONBLOCK) {
         return Err(Errno(libc::EAGAIN));

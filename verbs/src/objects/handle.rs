@@ -1,7 +1,8 @@
-//! Handles: each object has a number that no other object of its kind has, and control verbs take no object that is not there.
+//! Handles: each object has a number that is unique among objects of its kind, and control verbs accept only existing objects.
 //!
 //! A program may pass a pointer to an object that it destroyed, or to an object of another kind, or to one whose handle it overwrote. The
-//! kernel finds none of these under their handle; here the addresses of all objects are known. What posts and polls does not look.
+//! kernel would not find such an object under its handle; this library knows the addresses of all objects. The verbs that post and poll do
+//! not check.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -32,26 +33,26 @@ pub(crate) enum ObjectKind {
     SdrReceive,
 }
 
-/// An object that programs hold pointers to.
+/// An object that programs have pointers to.
 pub(crate) trait Object {
     const KIND: ObjectKind;
 
-    /// The handle that the C struct has now, and the context that the object is of. Kinds without a handle have 0.
+    /// The handle that the C struct contains now, and the context of the object. Kinds without a handle have 0.
     ///
     /// # Safety
     /// `this` is alive. The program may have written to the struct.
     unsafe fn identity(this: *const Self) -> (u32, *mut ibv_context);
 }
 
-/// Each object that is there, by its kind and address.
+/// Each existing object, by its kind and address.
 type Alive = BTreeMap<(ObjectKind, usize), Known>;
 
-/// What is known of an object.
+/// The record of an object.
 struct Known {
     handle: u32,
     /// The address of its context.
     context: usize,
-    /// It is the program's now. An object that is kept for the next use stays on the list, so that a use costs no memory.
+    /// The program owns the object now. An object that is kept for the next use stays on the list, so that a use allocates nothing.
     is_held: bool,
 }
 
@@ -61,7 +62,7 @@ fn alive() -> MutexGuard<'static, Alive> {
     ALIVE.get().lock().unwrap_or_else(|p| p.into_inner())
 }
 
-/// There is no such object; in the child of a fork it is most likely the parent's.
+/// The error for a missing object; in the child of a fork the object most likely belongs to the parent.
 fn missing() -> Errno {
     Errno(if Generation::current().is_child() { libc::EIO } else { libc::ENOENT })
 }
@@ -73,25 +74,25 @@ pub(crate) fn next(kind: ObjectKind) -> u32 {
     NEXT[kind as usize].fetch_add(1, Ordering::Relaxed)
 }
 
-/// An object is there, until [`Pointer::remove`]; or the program's again, after [`Pointer::put_back`].
+/// Registers an object, until [`Pointer::remove`]; or returns it to the program, after [`Pointer::put_back`].
 pub(crate) fn add<T: Object>(object: &T) {
-    // SAFETY: it is a reference.
+    // SAFETY: the pointer is derived from a reference.
     let (handle, context) = unsafe { T::identity(object) };
     let known = Known { handle, context: context.addr(), is_held: true };
     alive().insert((T::KIND, (&raw const *object).addr()), known);
 }
 
-/// An object goes, whether it is the program's or not.
+/// Unregisters an object, whether or not the program owns it.
 pub(crate) fn forget<T: Object>(object: &T) {
     alive().remove(&(T::KIND, (&raw const *object).addr()));
 }
 
-/// A context is closed: what is left of it is not the program's any more.
+/// A context was closed: its remaining objects no longer belong to the program.
 pub(crate) fn forget_context(context: *mut ibv_context) {
     alive().retain(|_, known| known.context != context.addr());
 }
 
-/// What a program passes for an object: whether it is one is not known.
+/// A program's pointer to an object, not yet validated.
 #[repr(transparent)]
 pub(crate) struct Pointer<T>(*mut T);
 
@@ -123,17 +124,17 @@ impl<T: Object> Pointer<T> {
     /// The object.
     ///
     /// # Errors
-    /// EINVAL for NULL, ENOENT where there is no such object under the handle that its struct has; in the child of a fork EIO.
+    /// EINVAL for NULL, ENOENT if there is no such object with the handle in its struct; in the child of a fork EIO.
     pub(crate) fn get(self) -> Result<&'static T, Errno> {
         self.find(&alive())
     }
 
-    /// The object, if there is one; NULL is none.
+    /// The object, if there is one; NULL means none.
     pub(crate) fn optional(self) -> Result<Option<&'static T>, Errno> {
         if self.is_null() { Ok(None) } else { self.get().map(Some) }
     }
 
-    /// Takes the object away from the program if it may go; nobody else takes it meanwhile. The caller frees it.
+    /// Takes the object away from the program if `may_go` permits; no other call can take it meanwhile. The caller frees it.
     pub(crate) fn remove(self, may_go: impl FnOnce(&T) -> Result<(), Errno>) -> Result<&'static T, Errno> {
         let mut alive = alive();
         let found = self.find(&alive)?;
@@ -159,7 +160,7 @@ impl<T: Object> Pointer<T> {
         let known = alive.get(&(T::KIND, self.0.addr())).filter(|known| known.is_held).ok_or_else(missing)?;
         // SAFETY: an object is alive as long as it is on the list.
         match unsafe { T::identity(self.0) }.0 == known.handle {
-            // SAFETY: the same. The program, which destroys it, uses it no longer than that.
+            // SAFETY: as above. The program, which destroys it, does not use it afterwards.
             true => Ok(unsafe { &*self.0 }),
             false => Err(Errno(libc::ENOENT)),
         }

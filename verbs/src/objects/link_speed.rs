@@ -1,33 +1,33 @@
-//! The speed that a port reports, by which programs share work out among ports.
+//! The speed that a port reports. Programs use it to divide work among ports.
 //!
-//! It has no effect on what the NIC does: transports go by the rate that the runtime knows of the link.
+//! It has no effect on the NIC: transports use the link rate known to the runtime.
 
 use softnic_runtime::afxdp;
 
 use crate::environment::environment;
 
-/// Of what has no interface, or one that is software: it is as fast as the processor, and what drivers say of such interfaces is made up (veth:
-/// 10 Gbit/s).
+/// The speed without an interface, or with a software interface: such a link is as fast as the processor, and the speed that drivers report
+/// for it is not meaningful (veth: 10 Gbit/s).
 const SOFTWARE: u64 = 100_000_000_000;
-/// Of interfaces that say nothing.
+/// The speed of interfaces that report none.
 const UNKNOWN: u64 = 10_000_000_000;
 
-/// Drivers of interfaces that are software alone.
+/// Drivers of pure software interfaces.
 const SOFTWARE_DRIVERS: [&str; 1] = ["veth"];
 
 /// A speed in the codes of verbs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LinkSpeed {
-    /// Lanes.
+    /// Number of lanes.
     pub(crate) width: u8,
-    /// Of a lane.
+    /// Speed of a lane.
     pub(crate) speed: u8,
-    /// As the kernel writes it in /sys.
+    /// The text in /sys, as the kernel writes it.
     pub(crate) text: &'static str,
 }
 
 impl LinkSpeed {
-    /// Of an interface, or of what has none.
+    /// The speed for an interface, or without one.
     pub(crate) fn of(interface: Option<&str>) -> LinkSpeed {
         let told = environment().ok().and_then(|environment| environment.link_speed);
         let rate = told.unwrap_or_else(|| match interface {
@@ -41,7 +41,7 @@ impl LinkSpeed {
         LinkSpeed::of_rate(rate)
     }
 
-    /// Width and speed that together are a rate in bits a second, as Linux tells them for RoCE: the next that there is.
+    /// The width and speed that together give a rate in bits per second, as Linux reports them for RoCE: the next available combination.
     fn of_rate(rate: u64) -> LinkSpeed {
         const X1: u8 = 1;
         const X4: u8 = 2;

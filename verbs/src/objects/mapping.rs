@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-/// Whether every page of the range is mapped so that it may be read, and, if `writes`, written. `maps` is the file's text.
+/// Whether every page of the range is mapped readable, and, if `writes`, writable. `maps` is the text of the file.
 pub(crate) fn allows(maps: &str, range: Range<usize>, writes: bool) -> bool {
     let mut covered = range.start;
-    // The lines are in the order of the addresses.
+    // The lines are in address order.
     for line in maps.lines() {
         let Some((mapping, rights)) = parse(line) else { return false };
         if mapping.end <= covered {
@@ -20,7 +20,7 @@ pub(crate) fn allows(maps: &str, range: Range<usize>, writes: bool) -> bool {
     covered >= range.end
 }
 
-/// `7f0000000000-7f0000001000 rw-p …`.
+/// Parses a line such as `7f0000000000-7f0000001000 rw-p …`.
 fn parse(line: &str) -> Option<(Range<usize>, &str)> {
     let mut words = line.split_whitespace();
     let (start, end) = words.next()?.split_once('-')?;

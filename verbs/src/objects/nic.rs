@@ -1,4 +1,4 @@
-//! The NICs of the process: opened with the first context of a device, closed when nothing of it is left.
+//! The NICs of the process: opened with the first context of a device, closed when no object of it is left.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
@@ -21,14 +21,14 @@ use crate::objects::shown::file_of;
 use crate::per_process::PerProcess;
 use crate::seen;
 
-/// NICs that were opened together.
+/// NICs that are opened together.
 pub(crate) struct Nics {
     nics: Vec<Nic>,
     descriptors: Vec<c_int>,
     counters: Option<CountersRecorder>,
 }
 
-/// A NIC, and whom its events are for.
+/// A NIC, and the receivers of its events.
 pub(crate) struct Nic {
     pub(crate) runtime: api::Context,
     pub(crate) owners: Arc<Owners>,
@@ -41,16 +41,16 @@ impl Nic {
     }
 }
 
-/// Whom to tell of events. Told by the NIC while it works, so nobody may call the NIC while holding one of these locks.
+/// The receivers of events. The NIC calls this while it works, so no code may call the NIC while it holds one of these locks.
 #[derive(Default)]
 pub(crate) struct Owners {
     contexts: Mutex<Vec<Arc<EventQueue>>>,
     objects: Mutex<HashMap<Subject, (Arc<EventQueue>, usize)>>,
-    /// What each queue pair asks its peer for.
+    /// The transport that each queue pair offers its peer.
     transports: Mutex<HashMap<Subject, Transport>>,
-    /// The connection manager, if there is one, wants to know of first data.
+    /// The connection manager, if there is one, which is notified of first data.
     first_data: OnceLock<FirstData>,
-    /// The interface that the NIC is on, if it is on one.
+    /// The interface of the NIC, if it has one.
     interface: Option<String>,
 }
 
@@ -67,17 +67,17 @@ impl Owners {
         lock(&self.contexts).retain(|q| !Arc::ptr_eq(q, queue));
     }
 
-    /// Events about `subject` are for `queue`, where it is known as `element`.
+    /// Events about `subject` are queued in `queue`, where `element` identifies the subject.
     pub(crate) fn add(&self, subject: Subject, queue: &Arc<EventQueue>, element: usize) {
         lock(&self.objects).insert(subject, (Arc::clone(queue), element));
     }
 
-    /// This queue pair asks its peer for this transport.
+    /// Records the transport that this queue pair offers its peer.
     pub(crate) fn note_transport(&self, subject: Subject, transport: Transport) {
         lock(&self.transports).insert(subject, transport);
     }
 
-    /// No event about `subject` is told any more.
+    /// No event about `subject` is queued any more.
     pub(crate) fn remove(&self, subject: Subject) {
         lock(&self.transports).remove(&subject);
         if let Some((queue, element)) = lock(&self.objects).remove(&subject) {
@@ -85,7 +85,7 @@ impl Owners {
         }
     }
 
-    /// From now on a connection manager hears of first data, too.
+    /// Also notifies a connection manager of first data from now on.
     pub(crate) fn tell_first_data(&self, to: FirstData) {
         // A NIC has one manager as long as it is open.
         let _ = self.first_data.set(to);
@@ -95,7 +95,7 @@ impl Owners {
         if let (Event::CommEst(qpn), Some(manager)) = (event, self.first_data.get()) {
             manager.came(qpn);
         }
-        // Of one that SDR-RDMA asks its peer by, a call of its own says so.
+        // If SDR-RDMA made the offer, the caller learns of the fallback from a call of its own.
         if let Event::FellBack(qpn, peer, why) = event
             && let Some(transport) = lock(&self.transports).get(&Subject::Qp(qpn.value())).copied()
         {
@@ -109,10 +109,10 @@ impl Owners {
         }
     }
 
-    /// Queues an event, as verbs number it, for whoever has the object; for everybody who has the device open where there is none.
+    /// Queues an event, given by its verbs code, for the owner of the object; without an object, for all contexts of the device.
     pub(crate) fn raise(&self, kind: c_int, subject: Option<Subject>) {
         match subject {
-            // The port's number.
+            // The port number.
             None => lock(&self.contexts).iter().for_each(|queue| queue.push(kind, 1)),
             Some(subject) => {
                 if let Some((queue, element)) = lock(&self.objects).get(&subject) {
@@ -132,7 +132,7 @@ impl Owners {
         Owners { interface, ..Owners::default() }
     }
 
-    /// Tells whoever reads stderr that a peer is spoken to by the standard, at most once.
+    /// Reports on stderr that a peer is used with the standard's transport, at most once per peer.
     fn say_once_that(&self, peer: IpAddr, transport: Transport, why: FallbackReason) {
         static SAID: PerProcess<Mutex<BTreeSet<IpAddr>>> = PerProcess::new();
         if !lock(SAID.get()).insert(peer) {
@@ -158,7 +158,7 @@ impl Owners {
     }
 }
 
-/// Tells whoever reads stderr that a peer is refused, at most once.
+/// Reports on stderr that a peer is refused, at most once per peer.
 fn say_once_that_refused(peer: IpAddr, why: FallbackReason) {
     static SAID: PerProcess<Mutex<BTreeSet<IpAddr>>> = PerProcess::new();
     if !lock(SAID.get()).insert(peer) {
@@ -174,7 +174,7 @@ fn say_once_that_refused(peer: IpAddr, why: FallbackReason) {
 }
 
 impl Nics {
-    /// Opens the NICs of a device, or of two devices that are the ends of one wire; the first of them is that with this number.
+    /// Opens the NICs of a device, or of two devices that are the ends of one wire; `first` is the number of the first device.
     pub(crate) fn open(spec: &DeviceSpec, options: &OpenOptions, first: usize) -> Result<Nics, OpenError> {
         let told = |place: usize| {
             let owners = Arc::new(Owners::of(spec));
@@ -192,7 +192,7 @@ impl Nics {
         let nics = match spec {
             DeviceSpec::Mem => {
                 let (a, mut b) = (told(0), told(1));
-                // One wire, one capture: at its first end.
+                // One wire needs one capture, at its first end.
                 b.1.pcap = None;
                 let runtimes = api::Context::open_pair([&a.1, &b.1])?;
                 runtimes.into_iter().zip([a.0, b.0]).map(|(runtime, owners)| Nic::new(runtime, owners)).collect()
@@ -207,10 +207,10 @@ impl Nics {
         Ok(Nics { nics, descriptors, counters: None })
     }
 
-    /// From now on the counters of the NICs are in files of this folder; the first NIC is that of the device with this number.
+    /// From now on writes the counters of the NICs to files in this folder; `first` is the number of the first NIC's device.
     pub(crate) fn record_counters(&mut self, folder: &Path, first: usize) {
         let named = self.nics.iter().enumerate().map(|(i, nic)| (format!("softnic{}", first + i), nic.runtime.clone()));
-        // Of `softnic run`, which may have ended before this process: then nobody reads them.
+        // The folder belongs to `softnic run`, which may have ended before this process: then the counters are not needed.
         match CountersRecorder::start(folder, named) {
             Err(e) if e.kind() != ErrorKind::NotFound => {
                 warn(format_args!("cannot write counters to {}: {e}", folder.display()));
@@ -219,21 +219,21 @@ impl Nics {
         }
     }
 
-    /// Which of the NICs: their order is that of the devices.
+    /// The NIC at this place: the order is that of the devices.
     pub(crate) fn get(&self, place: usize) -> &Nic {
         &self.nics[place]
     }
 
-    /// All of them.
+    /// All NICs.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Nic> {
         self.nics.iter()
     }
 
-    /// The process ends: what is left to send is sent, and captures are whole.
+    /// The process ends: pending frames are sent, and captures are completed.
     pub(crate) fn settle(&self) {
         for nic in &self.nics {
             nic.runtime.settle();
-            // Nobody is left to be told.
+            // An error cannot be reported any more.
             let _ = nic.runtime.flush_capture();
         }
         if let Some(counters) = &self.counters {

@@ -1,4 +1,4 @@
-//! Queue pairs: made and destroyed.
+//! Creation and destruction of queue pairs.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ use crate::objects::event_queue::{Subject, Unacknowledged};
 use crate::objects::handle::{self, Object, ObjectKind, Pointer};
 use crate::objects::shared_receive::Srq;
 
-/// What `struct ibv_qp_ex` has behind `struct ibv_qp`, in its order.
+/// The fields of `struct ibv_qp_ex` after `struct ibv_qp`, in its order.
 #[repr(C)]
 pub(crate) struct BuilderTable {
     pub(crate) comp_mask: u64,
@@ -39,7 +39,7 @@ pub(crate) struct BuilderTable {
     pub(crate) send: extern "C" fn(&Qp),
     pub(crate) send_imm: extern "C" fn(&Qp, u32),
     pub(crate) send_inv: extern "C" fn(&Qp, u32),
-    /// A queue pair that asks for it is refused.
+    /// A queue pair that requests it is refused.
     pub(crate) send_tso: usize,
     pub(crate) set_ud_addr: extern "C" fn(&Qp, *mut ibv_ah, u32, u32),
     pub(crate) set_xrc_srqn: usize,
@@ -57,7 +57,7 @@ pub(crate) struct BuilderTable {
 layout!(BuilderTable, 360 - 160, wr_id 168 - 160, wr_flags 176 - 160, atomic_cmp_swp 184 - 160, send 240 - 160,
     set_ud_addr 272 - 160, start 320 - 160, abort 336 - 160);
 
-/// A queue pair, in the shape of the extended ones, of which the plain shape is the beginning.
+/// A queue pair, in the form of an extended one, whose start is the plain form.
 #[repr(C)]
 pub(crate) struct Qp {
     pub(crate) base: ibv_qp,
@@ -66,18 +66,18 @@ pub(crate) struct Qp {
 }
 
 pub(crate) struct QpOurs {
-    /// The process that made it.
+    /// The process that created it.
     pub(crate) made_in: Generation,
     pub(crate) qp: QueuePair,
     pub(crate) kind: QpKind,
     pub(crate) cap: ibv_qp_cap,
     pub(crate) sig_all: bool,
-    /// The address that the program gave, to be told again.
+    /// The address that the program set, to be returned by queries.
     address: Lock<ibv_ah_attr>,
-    /// Multicast groups that it hears: as long as there are any it is not destroyed.
+    /// The multicast groups that it is attached to: it cannot be destroyed while there are any.
     groups: Lock<HashSet<IpAddr>>,
     pub(crate) async_events: Unacknowledged,
-    /// Whether it was made for the builder's calls.
+    /// Whether it was created for the builder interface.
     pub(crate) extended: bool,
     pub(crate) builder: Builder,
     pd: &'static Pd,
@@ -85,9 +85,9 @@ pub(crate) struct QpOurs {
     srq: Option<&'static Srq>,
 }
 
-// SAFETY: what both sides write is atomic or behind a lock; the builder is one thread's at a time, as its verbs demand.
+// SAFETY: the fields that both sides write are atomic or behind a lock; the builder is used by one thread at a time, as its verbs require.
 unsafe impl Sync for Qp {}
-// SAFETY: the same.
+// SAFETY: as for `Sync` above.
 unsafe impl Send for Qp {}
 
 impl Qp {
@@ -120,19 +120,19 @@ impl Object for Qp {
     const KIND: ObjectKind = ObjectKind::QueuePair;
 
     unsafe fn identity(this: *const Qp) -> (u32, *mut ibv_context) {
-        // SAFETY: by the contract.
+        // SAFETY: guaranteed by the contract.
         unsafe { ((*this).base.handle, (*this).base.context) }
     }
 }
 
 impl Retire for Qp {
-    /// The queue pair falls silent.
+    /// The queue pair becomes inactive.
     fn retire(&self) {
         let _ = self.ours.qp.modify(&QpAttr { state: Some(QpState::Reset), ..QpAttr::default() });
     }
 }
 
-/// What a queue pair is made of, in whichever struct it came.
+/// The parameters of a new queue pair, from either struct.
 pub(crate) struct Request<'a> {
     pub(crate) pd: Pointer<Pd>,
     pub(crate) qp_context: *mut c_void,
@@ -142,11 +142,11 @@ pub(crate) struct Request<'a> {
     pub(crate) qp_type: c_int,
     pub(crate) sig_all: bool,
     pub(crate) extended: bool,
-    /// What an RC queue pair recovers from loss by.
+    /// The transport, which determines the loss recovery of an RC queue pair.
     pub(crate) transport: Transport,
 }
 
-/// Makes a queue pair; the functions of `table` build its work requests.
+/// Creates a queue pair; the functions of `table` build its work requests.
 pub(crate) fn make(request: Request<'_>, table: BuilderTable) -> Result<Box<Qp>, Errno> {
     let Request { pd, qp_context, cqs, srq, cap, qp_type, sig_all, extended, transport } = request;
     let kind = match qp_type {
@@ -167,13 +167,13 @@ pub(crate) fn make(request: Request<'_>, table: BuilderTable) -> Result<Box<Qp>,
     {
         return Err(Errno::EINVAL);
     }
-    // Queues of no length are those of programs that do not send, or that receive from a shared queue.
+    // Queues of length 0 are used by programs that do not send, or that receive from a shared queue.
     cap.max_send_sge = cap.max_send_sge.max(1);
     cap.max_recv_sge = if srq.is_some() { 0 } else { cap.max_recv_sge.max(1) };
     if srq.is_some() {
         cap.max_recv_wr = 0;
     }
-    // What lies in the ring of work requests anyway may be used.
+    // Inline data that fits into the ring of work requests is always permitted.
     cap.max_inline_data = cap.max_inline_data.max(64);
     let caps = Caps {
         max_send_wr: if cap.max_send_wr == 0 { 1 } else { queue_size(cap.max_send_wr) },
@@ -197,7 +197,7 @@ pub(crate) fn make(request: Request<'_>, table: BuilderTable) -> Result<Box<Qp>,
         auth: environment().ok().and_then(|e| e.secret.clone()).filter(|_| kind == QpKind::Rc),
     };
     let qp = pd.ours.domain.create_qp(&options)?;
-    // A queue that was not asked for has no length.
+    // A queue that was not requested has length 0.
     let (sends, receives) = qp.depths();
     cap.max_send_wr = if cap.max_send_wr == 0 { 0 } else { sends.min(MAX_QP_WR) };
     cap.max_recv_wr = if cap.max_recv_wr == 0 { 0 } else { receives.min(MAX_QP_WR) };
@@ -256,7 +256,7 @@ pub(crate) extern "C" fn destroy(qp: Pointer<Qp>) -> c_int {
         context.nic().owners.remove(this.subject());
         this.ours.async_events.wait_for_none();
         let QpOurs { pd, cqs, srq, .. } = this.ours;
-        // SAFETY: `make` made a box of it, and nobody uses it.
+        // SAFETY: `make` allocated this box, and no code uses it any more.
         drop(unsafe { Box::from_raw(qp) });
         pd.ours.users.remove();
         for cq in cqs {

@@ -14,7 +14,7 @@ use crate::objects::domain::Pd;
 use crate::objects::handle::{self, Object, ObjectKind, Pointer};
 use crate::objects::mapping;
 
-/// A memory region. The C struct changes when it is registered anew.
+/// A memory region. The C struct changes when the region is reregistered.
 #[repr(C)]
 pub(crate) struct Mr {
     base: UnsafeCell<ibv_mr>,
@@ -26,7 +26,7 @@ struct MrOurs {
 }
 
 struct State {
-    /// None once its context was closed.
+    /// `None` once its context was closed.
     region: Option<MemoryRegion>,
     pd: &'static Pd,
     access: Access,
@@ -55,7 +55,7 @@ impl Mr {
         self.ours.state.lock().unwrap_or_else(|p| p.into_inner())
     }
 
-    /// The key that it has for ever.
+    /// Its key, which never changes.
     pub(crate) fn lkey(&self) -> Option<u32> {
         self.state().region.as_ref().map(MemoryRegion::lkey)
     }
@@ -65,16 +65,16 @@ impl Object for Mr {
     const KIND: ObjectKind = ObjectKind::Region;
 
     unsafe fn identity(this: *const Mr) -> (u32, *mut ibv_context) {
-        // SAFETY: by the contract.
+        // SAFETY: guaranteed by the contract.
         unsafe { ((*(*this).base.get()).handle, (*(*this).base.get()).context) }
     }
 }
 
 impl Retire for Mr {
-    /// Nobody may touch the memory any more, and the region is of no use.
+    /// The memory becomes inaccessible, and the region unusable.
     fn retire(&self) {
         if let Some(region) = self.state().region.take() {
-            // Windows over it keep the NIC from letting go of it; then their keys stay good until the NIC goes.
+            // If windows are bound to the region, the NIC does not deregister it; then its keys stay valid until the NIC is closed.
             let _ = region.deregister();
         }
     }
@@ -87,19 +87,19 @@ fn register(pd: Pointer<Pd>, addr: *mut c_void, length: usize, iova: u64, flags:
     Ok(Mr::new(pd, region, access, addr, length))
 }
 
-/// Memory of the program, which work requests know by addresses from `iova` on.
+/// The program's memory, which work requests address from `iova` on.
 pub(crate) fn buffer_of(addr: *mut c_void, length: usize, iova: u64, access: Access) -> Result<Arc<Buffer>, Errno> {
     if addr.is_null() && length > 0 || addr.addr().checked_add(length).is_none() {
         return Err(Errno::EINVAL);
     }
     populate(addr, length, access)?;
-    // SAFETY: the program leaves the memory in place until it deregisters it; that is what the verb asks of it. Our only access is by
+    // SAFETY: the program leaves the memory in place until it deregisters the region, as the verb requires. The library accesses it only by
     // raw copies and atomics.
     Ok(unsafe { Buffer::foreign(addr.cast(), length, iova) })
 }
 
-/// Makes sure that the memory is there, and may be used as asked for: what hardware does when it pins the pages. From then on the NIC
-/// finds it in place, and no page is missing when a packet comes.
+/// Ensures that the memory exists and permits the requested access, as hardware does when it pins the pages. From then on no page is
+/// missing when a packet arrives.
 fn populate(addr: *mut c_void, length: usize, access: Access) -> Result<(), Errno> {
     const PAGE: usize = 4096;
     let first = addr.addr() & !(PAGE - 1);
@@ -113,12 +113,12 @@ fn populate(addr: *mut c_void, length: usize, access: Access) -> Result<(), Errn
     let writes =
         access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::MW_BIND);
     let advice = if writes { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
-    // SAFETY: it changes nothing that a program can see, of whatever memory.
+    // SAFETY: changes nothing that a program can observe, whatever the memory is.
     if len == 0 || unsafe { libc::madvise(first, len, advice) } == 0 {
         return Ok(());
     }
     match std::io::Error::last_os_error().raw_os_error() {
-        // Memory that may not be used so; but memory of devices and Linux before 5.14 say the same.
+        // The memory does not permit this access; but device memory, and Linux before 5.14, return the same error.
         Some(libc::EINVAL) => {
             let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
             match mapping::allows(&maps, first.addr()..first.addr() + len, writes) {
@@ -195,13 +195,13 @@ pub(crate) extern "C" fn dereg(mr: Pointer<Mr>) -> c_int {
         }
         drop(state);
         mr.remove(|_| Ok(()))?;
-        // SAFETY: `Mr::new` made a box of it, and nobody uses it.
+        // SAFETY: `Mr::new` allocated this box, and no code uses it any more.
         drop(unsafe { Box::from_raw(mr.as_ptr()) });
         Ok(())
     })
 }
 
-/// `ibv_rereg_mr`: 0, or how it failed; then the old region is as it was.
+/// `ibv_rereg_mr`: 0, or a failure code; then the old region is unchanged.
 pub(crate) extern "C" fn rereg(
     mr: Pointer<Mr>,
     flags: c_int,
@@ -210,7 +210,7 @@ pub(crate) extern "C" fn rereg(
     length: usize,
     access: c_uint,
 ) -> c_int {
-    // What rdma-core refuses by itself, and what it leaves to the kernel, have two codes.
+    // There are separate codes for errors found by rdma-core and errors found by the kernel.
     let known = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
     let moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0;
     if flags & !known != 0
@@ -234,7 +234,7 @@ pub(crate) extern "C" fn rereg(
         };
         let mr = mr.get()?;
         let mut state = mr.state();
-        // SAFETY: the program does not look at the struct while the verb changes it, and other verbs wait for the lock.
+        // SAFETY: the program does not access the struct while the verb changes it, and other verbs wait for the lock.
         let old_memory = unsafe { ((*mr.base.get()).addr, (*mr.base.get()).length) };
         let (at, len) = if moves { (addr, length) } else { old_memory };
         populate(at, len, new_access.unwrap_or(state.access))?;
@@ -248,7 +248,7 @@ pub(crate) extern "C" fn rereg(
                 return Err(why.into());
             }
         };
-        // SAFETY: the program does not look at the struct while the verb changes it.
+        // SAFETY: the program does not access the struct while the verb changes it.
         let base = unsafe { &mut *mr.base.get() };
         (base.lkey, base.rkey) = (new.lkey(), new.rkey());
         if moves {
@@ -266,10 +266,10 @@ pub(crate) extern "C" fn rereg(
     if result == 0 { 0 } else { IBV_REREG_MR_ERR_CMD }
 }
 
-/// `ibv_alloc_buf` of v65: memory that can be registered; any can.
+/// `ibv_alloc_buf` of v65: memory that can be registered, which any memory can.
 pub(crate) extern "C" fn alloc_buf(_pd: &Pd, size: usize, buf: &mut *mut c_void) -> *mut c_void {
     let mut memory = std::ptr::null_mut();
-    // SAFETY: `memory` is a place for a pointer; a page is a power of two.
+    // SAFETY: `memory` is a valid location for a pointer; the page size is a power of two.
     let error = unsafe { libc::posix_memalign(&raw mut memory, 4096, size.max(1)) };
     if error != 0 {
         Errno(error).set();
@@ -281,6 +281,6 @@ pub(crate) extern "C" fn alloc_buf(_pd: &Pd, size: usize, buf: &mut *mut c_void)
 
 /// `ibv_free_buf` of v65.
 pub(crate) extern "C" fn free_buf(buf: *mut c_void) {
-    // SAFETY: it is from `alloc_buf`.
+    // SAFETY: the buffer is from `alloc_buf`.
     unsafe { libc::free(buf) }
 }

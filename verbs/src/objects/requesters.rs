@@ -1,6 +1,6 @@
-//! The MAC addresses of peers that asked for a connection: a queue pair that is moved to such a peer waits for no ARP or NDP answer.
+//! The MAC addresses of peers that requested a connection: a queue pair that is connected to such a peer waits for no ARP or NDP answer.
 //!
-//! `ibv_qp_attr` has no field for a MAC address, so it stays here between `rdma_init_qp_attr` and `ibv_modify_qp`.
+//! `ibv_qp_attr` has no field for a MAC address, so the address is stored here between `rdma_init_qp_attr` and `ibv_modify_qp`.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -8,10 +8,10 @@ use std::sync::{Mutex, MutexGuard};
 
 use softnic_runtime::api::MacAddr;
 
-/// Peers that are remembered; the oldest makes room.
+/// Maximum number of stored peers; the oldest one is replaced.
 const MAX: usize = 256;
 
-/// A peer: its address and its queue pair.
+/// A peer: its address and its queue pair number.
 type Requester = (IpAddr, u32);
 
 #[derive(Default)]
@@ -22,7 +22,7 @@ impl Requesters {
         self.0.lock().unwrap_or_else(|p| p.into_inner())
     }
 
-    /// A request for a connection to the queue pair `qpn` came from this MAC address.
+    /// Records the source MAC address of a request for a connection to the queue pair `qpn`.
     pub(crate) fn note(&self, address: IpAddr, qpn: u32, mac: MacAddr) {
         let mut known = self.lock();
         known.retain(|(requester, _)| *requester != (address, qpn));
@@ -30,7 +30,7 @@ impl Requesters {
         known.push_front(((address, qpn), mac));
     }
 
-    /// Where its request came from.
+    /// The source MAC address of the peer's request.
     pub(crate) fn mac_of(&self, address: IpAddr, qpn: u32) -> Option<MacAddr> {
         self.lock().iter().find(|(requester, _)| *requester == (address, qpn)).map(|&(_, mac)| mac)
     }

@@ -14,15 +14,15 @@ use crate::objects::users::Users;
 /// SDR-RDMA on a NIC.
 pub(crate) struct SdrContext {
     context: *mut ibv_context,
-    /// None once its device was closed.
+    /// `None` once its device was closed.
     sdr: Mutex<Option<sdr::SdrContext>>,
-    /// Its queue pairs and regions.
+    /// Number of its queue pairs and regions.
     pub(crate) users: Users,
 }
 
 impl SdrContext {
     pub(crate) fn context(&self) -> ContextPtr<'_> {
-        // SAFETY: it was made from a context. When that is closed nobody finds this any more.
+        // SAFETY: this was created from a context. When that is closed, this object is not found any more.
         unsafe { ContextPtr::new(self.context) }
     }
 
@@ -39,13 +39,13 @@ impl Object for SdrContext {
     const KIND: ObjectKind = ObjectKind::SdrContext;
 
     unsafe fn identity(this: *const SdrContext) -> (u32, *mut ibv_context) {
-        // SAFETY: by the contract.
+        // SAFETY: guaranteed by the contract.
         unsafe { (0, (*this).context) }
     }
 }
 
 impl Retire for SdrContext {
-    /// Another one may be made on the NIC.
+    /// Allows another SDR context on the NIC.
     fn retire(&self) {
         let sdr = self.sdr.lock().unwrap_or_else(|p| p.into_inner()).take();
         drop(sdr);
@@ -62,7 +62,7 @@ pub(crate) extern "C" fn create(
         if attr.is_some_and(|attr| attr.comp_mask != 0) {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: it is there.
+        // SAFETY: the context exists.
         let context = unsafe { ContextPtr::new(context.as_ptr()) };
         let sdr = sdr::SdrContext::new(&context.nic().runtime)?;
         let this =
@@ -81,7 +81,7 @@ pub(crate) extern "C" fn destroy(sdr: Pointer<SdrContext>) -> c_int {
         }
         let this = sdr.remove(|this| this.users.none())?;
         this.context().remove(Kind::SdrContext, this);
-        // SAFETY: `create` made a box of it, and nobody uses it.
+        // SAFETY: `create` allocated this box, and no code uses it any more.
         drop(unsafe { Box::from_raw(sdr.as_ptr()) });
         Ok(())
     })

@@ -1,4 +1,4 @@
-//! What a queue pair of `softnic_sdr.h` is on the NIC: one of SDR, or a reliable one, which finds its peer by the same calls.
+//! The NIC's object for a queue pair of `softnic_sdr.h`: one of SDR, or a reliable one, which is connected by the same calls.
 
 use softnic_runtime::api::sdr::{ReliableQueuePair, SdrCounters, SdrError, SdrQueuePair};
 use softnic_runtime::api::{PeerPath, Qpn};
@@ -13,7 +13,7 @@ pub(crate) enum SdrEnd {
 }
 
 impl SdrEnd {
-    /// One whose messages the program carries itself.
+    /// The queue pair of SDR, whose messages the program makes reliable itself.
     pub(crate) fn plain(self) -> Result<SdrQueuePair, Errno> {
         match self {
             SdrEnd::Plain(qp) => Ok(qp),
@@ -21,7 +21,7 @@ impl SdrEnd {
         }
     }
 
-    /// One whose messages are reliable.
+    /// The queue pair with reliable messages.
     pub(crate) fn reliable(self) -> Result<ReliableQueuePair, Errno> {
         match self {
             SdrEnd::Reliable(qp) => Ok(qp),

@@ -16,36 +16,36 @@ use crate::objects::sdr_context::SdrContext;
 use crate::objects::sdr_end::SdrEnd;
 use crate::objects::sdr_region::SdrRegion;
 
-/// Bytes that a slot of a generation takes, at most: in its key, and with a receive in it.
+/// Maximum number of bytes of a slot of a generation: in its key, and with a receive in it.
 const SLOT: usize = 256;
 
-/// A queue pair. It ends all its messages when it goes.
+/// A queue pair. When it is destroyed it ends all its messages.
 pub(crate) struct SdrQp {
     pub(crate) sdr: &'static SdrContext,
-    /// Tells the flows of queue pairs apart.
+    /// Distinguishes the flows of queue pairs.
     pub(crate) number: u32,
-    /// None once its device was closed.
+    /// `None` once its device was closed.
     end: Mutex<Option<SdrEnd>>,
     sends: Kept<Send>,
     receives: Kept<Receive>,
-    /// Why it has not met its peer, as it was said last.
+    /// The reason last reported for not having met the peer.
     said: Mutex<Option<SdrError>>,
 }
 
-/// What a program holds of a message.
+/// A program's handle of a message.
 pub(crate) struct Message<S: 'static> {
     pub(crate) qp: &'static SdrQp,
-    /// None while the program does not hold it, and once its device was closed.
+    /// `None` while the program does not have it, and once its device was closed.
     state: Mutex<Option<S>>,
 }
 
-/// A message that is sent.
+/// A message that is being sent.
 pub(crate) type Send = Message<Sending>;
 
-/// A receive that is posted.
+/// A posted receive.
 pub(crate) type Receive = Message<SdrReceive>;
 
-/// How far a message is that is sent.
+/// The progress of a message that is being sent.
 pub(crate) enum Sending {
     /// More parts may follow.
     Stream(SdrStream),
@@ -53,11 +53,11 @@ pub(crate) enum Sending {
     Ended(SdrSend),
 }
 
-/// What a message may be.
+/// The states of messages.
 pub(crate) trait State: Sized + 'static {
     const KIND: ObjectKind;
 
-    /// Where a queue pair keeps such messages.
+    /// The list in which a queue pair keeps such messages.
     fn kept(qp: &SdrQp) -> &Kept<Message<Self>>;
 }
 
@@ -66,7 +66,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl SdrQp {
-    /// Makes one of attributes; `create` makes what is on the NIC.
+    /// Creates a queue pair from attributes; `create` creates the NIC's object.
     pub(crate) fn make(
         sdr: &'static SdrContext,
         attr: &SdrAttr,
@@ -94,19 +94,19 @@ impl SdrQp {
         lock(&self.end).clone().ok_or(Errno::EINVAL)
     }
 
-    /// The queue pair, if the program carries its messages itself.
+    /// The queue pair, if the program makes its messages reliable itself.
     pub(crate) fn qp(&self) -> Result<SdrQueuePair, Errno> {
         self.end()?.plain()
     }
 
-    /// Says why it has not met its peer, once: programs ask again and again.
+    /// Reports why the queue pair has not met its peer, once per reason: programs ask repeatedly.
     pub(crate) fn say_once(&self, why: SdrError) -> Errno {
-        // Nobody was asked.
+        // In this state no peer was asked yet.
         let is_news = why != SdrError::NotConnected && lock(&self.said).replace(why) != Some(why);
         if is_news { refused("softnic_sdr_qp_is_met")(why) } else { why.into() }
     }
 
-    /// A region that a program names for a message of this queue pair.
+    /// The region that a program gives for a message of this queue pair.
     pub(crate) fn region(&self, mr: *mut c_void) -> Result<&'static SdrRegion, Errno> {
         let region = Pointer::<SdrRegion>::new(mr).get()?;
         match std::ptr::eq(region.sdr, self.sdr) {
@@ -133,7 +133,7 @@ impl State for SdrReceive {
 }
 
 impl<S: State> Message<S> {
-    /// A message of a queue pair, for the program to hold.
+    /// A message of a queue pair, for the program.
     pub(crate) fn hold(qp: &'static SdrQp, state: S) -> *mut Message<S> {
         let make = || Message { qp, state: Mutex::default() };
         S::kept(qp).hold(make, |message| *message.state() = Some(state))
@@ -143,12 +143,12 @@ impl<S: State> Message<S> {
         lock(&self.state)
     }
 
-    /// Takes the message away from the program, so that nobody ends it twice. None once its device was closed.
+    /// Takes the message away from the program, so that it is not ended twice. `None` once its device was closed.
     pub(crate) fn take(this: Pointer<Message<S>>) -> Result<Option<S>, Errno> {
         S::kept(this.get()?.qp).put_back(this, |message| message.state().take())
     }
 
-    /// It is over.
+    /// Ends the message.
     fn end(&self) {
         let state = self.state().take();
         drop(state);
@@ -159,7 +159,7 @@ impl<S: State> Object for Message<S> {
     const KIND: ObjectKind = S::KIND;
 
     unsafe fn identity(this: *const Message<S>) -> (u32, *mut ibv_context) {
-        // SAFETY: by the contract; its queue pair goes after it.
+        // SAFETY: guaranteed by the contract; the queue pair is destroyed after the message.
         unsafe { (0, (*this).qp.sdr.as_c()) }
     }
 }
@@ -168,13 +168,13 @@ impl Object for SdrQp {
     const KIND: ObjectKind = ObjectKind::SdrQueuePair;
 
     unsafe fn identity(this: *const SdrQp) -> (u32, *mut ibv_context) {
-        // SAFETY: by the contract.
+        // SAFETY: guaranteed by the contract.
         unsafe { ((*this).number, (*this).sdr.as_c()) }
     }
 }
 
 impl Retire for SdrQp {
-    /// Nothing of it is on the NIC any more. What the program has handles of stays allocated, as all does that it forgot.
+    /// Removes its objects from the NIC. Objects to which the program has handles stay allocated, as all objects that it did not destroy.
     fn retire(&self) {
         self.sends.retire(Send::end);
         self.receives.retire(Receive::end);
@@ -183,7 +183,7 @@ impl Retire for SdrQp {
     }
 }
 
-/// `softnic_sdr_qp_destroy`, and with it all messages: one may wait for a peer that never posts a receive.
+/// `softnic_sdr_qp_destroy`. Ends all messages, because one may wait for a peer that never posts a receive.
 pub(crate) extern "C" fn destroy(qp: Pointer<SdrQp>) -> c_int {
     status(|| {
         if qp.is_null() {
@@ -191,13 +191,13 @@ pub(crate) extern "C" fn destroy(qp: Pointer<SdrQp>) -> c_int {
         }
         let this = qp.remove(|_| Ok(()))?;
         this.sdr.context().remove(Kind::SdrQueuePair, this);
-        // SAFETY: the program, which destroys it, uses none of its messages any more.
+        // SAFETY: the program, which destroys the queue pair, does not use its messages any more.
         unsafe {
             this.sends.free(Send::end);
             this.receives.free(Receive::end);
         }
         this.sdr.users.remove();
-        // SAFETY: `make` made a box of it, and nobody uses it.
+        // SAFETY: `make` allocated this box, and no code uses it any more.
         drop(unsafe { Box::from_raw(qp.as_ptr()) });
         Ok(())
     })

@@ -1,4 +1,4 @@
-//! `softnic_sdr.h`, memory regions: memory of the program that messages are sent from and received in.
+//! `softnic_sdr.h`, memory regions: memory of the program from which messages are sent, and in which they are received.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -16,7 +16,7 @@ use crate::objects::sdr_context::SdrContext;
 /// A memory region of a context's own protection domain.
 pub(crate) struct SdrRegion {
     pub(crate) sdr: &'static SdrContext,
-    /// None once its device was closed.
+    /// `None` once its device was closed.
     region: Mutex<Option<MemoryRegion>>,
     addr: usize,
     length: usize,
@@ -28,15 +28,16 @@ impl SdrRegion {
         self.region.lock().unwrap_or_else(|p| p.into_inner())
     }
 
-    /// Whether a peer may be let write there.
+    /// Whether a peer may be permitted to write to it.
     pub(crate) fn may_receive(&self) -> bool {
         self.access.allows(Access::LOCAL_WRITE | Access::REMOTE_WRITE)
     }
 
-    /// The region, and where `length` bytes from `addr` on lie in it. No bytes lie anywhere.
+    /// The region, and the offset of `length` bytes from `addr` on. An empty range is valid anywhere.
     ///
     /// # Errors
-    /// EINVAL when they do not all lie in it: the NIC would say so only when it reads them, and the queue pair would be of no more use.
+    /// EINVAL if the bytes are not all inside the region: the NIC would detect that only when it reads them, and then the queue pair could
+    /// not be used any more.
     pub(crate) fn part(&self, addr: *const c_void, length: usize) -> Result<(MemoryRegion, usize), Errno> {
         let region = self.region().clone().ok_or(Errno::EINVAL)?;
         if length == 0 {
@@ -54,13 +55,13 @@ impl Object for SdrRegion {
     const KIND: ObjectKind = ObjectKind::SdrRegion;
 
     unsafe fn identity(this: *const SdrRegion) -> (u32, *mut ibv_context) {
-        // SAFETY: by the contract.
+        // SAFETY: guaranteed by the contract.
         unsafe { (0, (*this).sdr.as_c()) }
     }
 }
 
 impl Retire for SdrRegion {
-    /// Nobody may touch the memory any more. The queue pairs are gone before, so nothing keeps it.
+    /// Makes the memory inaccessible. The queue pairs were destroyed before, so nothing uses the region.
     fn retire(&self) {
         if let Some(region) = self.region().take() {
             let _ = region.deregister();
@@ -105,7 +106,7 @@ pub(crate) extern "C" fn dereg(mr: Pointer<SdrRegion>) -> c_int {
         mr.remove(|_| Ok(()))?;
         this.sdr.context().remove(Kind::Region, this);
         this.sdr.users.remove();
-        // SAFETY: `reg` made a box of it, and nobody uses it.
+        // SAFETY: `reg` allocated this box, and no code uses it any more.
         drop(unsafe { Box::from_raw(mr.as_ptr()) });
         Ok(())
     })

@@ -21,7 +21,7 @@ pub(crate) struct Srq {
 }
 
 pub(crate) struct SrqOurs {
-    /// The process that made it.
+    /// The process that created it.
     pub(crate) made_in: Generation,
     pub(crate) queue: SharedReceiveQueue,
     pub(crate) users: Users,
@@ -49,7 +49,7 @@ impl Object for Srq {
     const KIND: ObjectKind = ObjectKind::SharedReceive;
 
     unsafe fn identity(this: *const Srq) -> (u32, *mut ibv_context) {
-        // SAFETY: by the contract.
+        // SAFETY: guaranteed by the contract.
         unsafe { ((*this).base.handle, (*this).base.context) }
     }
 }
@@ -88,7 +88,7 @@ pub(crate) extern "C" fn create(pd: Pointer<Pd>, init: &mut ibv_srq_init_attr) -
     pointer(|| make(pd, init.srq_context, &mut init.attr))
 }
 
-/// `ibv_create_srq_ex`, of basic queues.
+/// `ibv_create_srq_ex`, for basic queues.
 pub(crate) extern "C" fn create_ex(_context: ContextPtr<'_>, init: &mut ibv_srq_init_attr_ex) -> *mut ibv_srq {
     pointer(|| {
         if init.comp_mask & !(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD) != 0 {
@@ -104,7 +104,7 @@ pub(crate) extern "C" fn create_ex(_context: ContextPtr<'_>, init: &mut ibv_srq_
     })
 }
 
-/// `ibv_modify_srq`: its limit. Its size stays.
+/// `ibv_modify_srq`: sets its limit. Its size cannot be changed.
 pub(crate) extern "C" fn modify(srq: Pointer<Srq>, attr: &ibv_srq_attr, mask: c_int) -> c_int {
     status(|| {
         let srq = srq.get()?;
@@ -142,7 +142,7 @@ pub(crate) extern "C" fn destroy(srq: Pointer<Srq>) -> c_int {
         this.context().nic().owners.remove(this.subject());
         this.ours.async_events.wait_for_none();
         this.ours.pd.ours.users.remove();
-        // SAFETY: `make` made a box of it, and nobody uses it.
+        // SAFETY: `make` allocated this box, and no code uses it any more.
         drop(unsafe { Box::from_raw(srq) });
         Ok(())
     })

@@ -1,12 +1,12 @@
-//! The files that show what a device does: its capture and its trace.
+//! The files for observing a device: its capture and its trace.
 
 use std::path::{Path, PathBuf};
 
 use crate::fork::Generation;
 use crate::identity::is_restarted;
 
-/// The file of a device in this process: in a folder one for each, `PID-softnic0.pcap`. The child of a fork must not empty that of its parent:
-/// it has `FILE.PID`. Nor must a process that a fault had begin anew empty that of its first life: it is `PID.2`.
+/// The file of a device in this process: in a folder, one for each device, `PID-softnic0.pcap`. The child of a fork must not truncate its
+/// parent's file, so it uses `FILE.PID`. A process restarted by a fault must not truncate its earlier file, so it uses `PID.2`.
 pub(super) fn file_of(wanted: &Path, device: usize, extension: &str) -> PathBuf {
     let (pid, is_restarted) = (std::process::id(), is_restarted());
     let process = if is_restarted { format!("{pid}.2") } else { pid.to_string() };

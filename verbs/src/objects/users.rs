@@ -4,7 +4,7 @@ use softnic_runtime::api;
 
 use crate::errno::Errno;
 
-/// Counts who uses an object: it is not destroyed while there is anybody.
+/// Counts the users of an object: the object cannot be destroyed while there are any.
 #[derive(Default)]
 pub(crate) struct Users(api::Users);
 

@@ -17,9 +17,9 @@ use crate::objects::region::Mr;
 #[repr(C)]
 pub(crate) struct Mw {
     base: ibv_mw,
-    /// The key that the last bind gave it, or was to give it: `base.rkey` may be written by the program.
+    /// The key that the last bind assigned, or was to assign; `base.rkey` may be overwritten by the program.
     key: AtomicU32,
-    /// It goes with this.
+    /// Deallocated together with this value.
     _window: MemoryWindow,
     pd: &'static Pd,
 }
@@ -28,7 +28,7 @@ impl Object for Mw {
     const KIND: ObjectKind = ObjectKind::Window;
 
     unsafe fn identity(this: *const Mw) -> (u32, *mut ibv_context) {
-        // SAFETY: by the contract.
+        // SAFETY: guaranteed by the contract.
         unsafe { ((*this).base.handle, (*this).base.context) }
     }
 }
@@ -56,14 +56,14 @@ pub(crate) extern "C" fn alloc(pd: Pointer<Pd>, kind: c_int) -> *mut ibv_mw {
 pub(crate) extern "C" fn dealloc(mw: Pointer<Mw>) -> c_int {
     status(|| {
         mw.remove(|_| Ok(()))?;
-        // SAFETY: `alloc` made a box of it, and the program does not use it any more.
+        // SAFETY: `alloc` allocated this box, and the program does not use it any more.
         let mw = unsafe { Box::from_raw(mw.as_ptr()) };
         mw.pd.ours.users.remove();
         Ok(())
     })
 }
 
-/// What a window is to be bound to.
+/// The parameters of a bind.
 fn request(mw: &Mw, info: &ibv_mw_bind_info, rkey: u32) -> Result<Bind, Errno> {
     mw.pd.context().check_process()?;
     // SAFETY: NULL, or a region of the program.
@@ -73,8 +73,8 @@ fn request(mw: &Mw, info: &ibv_mw_bind_info, rkey: u32) -> Result<Bind, Errno> {
         None if info.length == 0 => 0,
         None => return Err(Errno::EINVAL),
     };
-    // Windows are for peers: rights of one's own are the region's (IBA 10.6.7.2.3). A program may say that it writes here itself, as it does of
-    // regions: that is so with and without the window.
+    // Windows are for peers: local rights are those of the region (IBA 10.6.7.2.3). A program may include local write, as it does for
+    // regions; that has no effect on the window.
     let access = access_of(info.mw_access_flags & !IBV_ACCESS_LOCAL_WRITE)?;
     if access.intersects(Access::MW_BIND) {
         return Err(Errno::EINVAL);
@@ -84,10 +84,10 @@ fn request(mw: &Mw, info: &ibv_mw_bind_info, rkey: u32) -> Result<Bind, Errno> {
     Ok(Bind { window, rkey, lkey, addr: info.addr, len: info.length, access, zero_based })
 }
 
-/// `ibv_bind_mw`, of windows of type 1: their key changes with each binding.
+/// `ibv_bind_mw`, for windows of type 1: their key changes with each binding.
 pub(crate) extern "C" fn bind(qp: &Qp, mw: &ibv_mw, bind: &ibv_mw_bind) -> c_int {
     status(|| {
-        // SAFETY: `alloc` made it, so more than the C struct is there.
+        // SAFETY: `alloc` created it, so the full object follows the C struct.
         let mw = unsafe { &*(&raw const *mw).cast::<Mw>() };
         // As mlx5 refuses it.
         if bind.bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED != 0 {
@@ -102,10 +102,10 @@ pub(crate) extern "C" fn bind(qp: &Qp, mw: &ibv_mw, bind: &ibv_mw_bind) -> c_int
     })
 }
 
-/// What a work request that binds a window of type 2 under the key `rkey` asks for. The low byte of the key is the program's to choose; the
-/// others are the window's, whatever the program passes.
+/// The parameters of a work request that binds a window of type 2 under the key `rkey`. The program chooses the low byte of the key; the
+/// other bytes are the window's, whatever the program passes.
 pub(crate) fn request_of(mw: *mut ibv_mw, info: &ibv_mw_bind_info, rkey: u32) -> Result<Bind, Errno> {
-    // SAFETY: NULL, or a window that `alloc` made.
+    // SAFETY: NULL, or a window that `alloc` created.
     let mw = unsafe { mw.cast::<Mw>().as_ref() }.ok_or(Errno::EINVAL)?;
     match mw.base.kind {
         IBV_MW_TYPE_2 => request(mw, info, mw.key.load(Ordering::Relaxed) & !0xff | rkey & 0xff),
@@ -113,9 +113,9 @@ pub(crate) fn request_of(mw: *mut ibv_mw, info: &ibv_mw_bind_info, rkey: u32) ->
     }
 }
 
-/// Such a work request was posted: the window has its new key.
+/// The work request was posted: the window has its new key.
 pub(crate) fn posted(mw: *mut ibv_mw, bind: &Bind) {
-    // SAFETY: `request_of` found it just before.
+    // SAFETY: `request_of` has just found the window.
     let mw = unsafe { &*mw.cast::<Mw>() };
     mw.key.store(bind.rkey, Ordering::Relaxed);
     mw.base.rkey.store(bind.rkey, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Socket addresses: those of C, and those of Rust.
+//! Socket addresses in C and in Rust form.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -7,21 +7,21 @@ use libc::{AF_INET, AF_INET6, sockaddr, sockaddr_in, sockaddr_in6};
 use crate::abi::Storage;
 use crate::errno::Errno;
 
-/// Whether an address names no device: that of nobody, or a loopback address, which Linux takes for the same.
+/// Whether an address selects no device: the unspecified address, or a loopback address, which Linux treats alike.
 pub(crate) fn is_any(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
     ip.is_unspecified() || ip.is_loopback()
 }
 
-/// An address that a program wrote.
+/// Reads an address written by a program.
 ///
 /// # Safety
-/// NULL, or an address as long as its family says.
+/// NULL, or an address of the length that its family implies.
 pub(crate) unsafe fn read(address: *const sockaddr) -> Result<SocketAddr, Errno> {
     if address.is_null() {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: by the contract, in each case; programs do not always align it.
+    // SAFETY: guaranteed by the contract, in each case; programs do not always align the address.
     unsafe {
         match c_family(address) {
             AF_INET => {
@@ -42,26 +42,26 @@ pub(crate) unsafe fn read(address: *const sockaddr) -> Result<SocketAddr, Errno>
 /// # Safety
 /// An address.
 unsafe fn c_family(address: *const sockaddr) -> i32 {
-    // SAFETY: every address begins with its family.
+    // SAFETY: every address starts with its family.
     unsafe { i32::from(address.cast::<u16>().read_unaligned()) }
 }
 
-/// The same as C has it, and how long it is.
+/// An address in C form, and its length.
 pub(crate) fn write(address: SocketAddr) -> (Storage, u32) {
     let mut storage = Storage([0; 128]);
     let len = match address {
         SocketAddr::V4(v4) => {
-            // SAFETY: zeros are an address.
+            // SAFETY: zeros are a valid address.
             let mut c: sockaddr_in = unsafe { std::mem::zeroed() };
             c.sin_family = AF_INET as u16;
             c.sin_port = v4.port().to_be();
             c.sin_addr.s_addr = u32::from(*v4.ip()).to_be();
-            // SAFETY: there is room for every kind of address, aligned.
+            // SAFETY: the storage has room for every kind of address, and is aligned.
             unsafe { (&raw mut storage).cast::<sockaddr_in>().write(c) };
             size_of::<sockaddr_in>()
         }
         SocketAddr::V6(v6) => {
-            // SAFETY: zeros are an address.
+            // SAFETY: zeros are a valid address.
             let mut c: sockaddr_in6 = unsafe { std::mem::zeroed() };
             c.sin6_family = AF_INET6 as u16;
             c.sin6_port = v6.port().to_be();
@@ -94,11 +94,11 @@ mod tests {
             let address: SocketAddr = text.parse().unwrap();
             let (storage, len) = write(address);
             assert_eq!(len, if address.is_ipv4() { 16 } else { 28 });
-            // SAFETY: it was just written.
+            // SAFETY: the address was written above.
             assert_eq!(unsafe { read((&raw const storage).cast()) }, Ok(address));
         }
         let odd = Storage([9; 128]);
-        // SAFETY: NULL, and one of a family that is not known.
+        // SAFETY: NULL, and an address of an unknown family.
         unsafe {
             assert_eq!(read(std::ptr::null()), Err(Errno::EINVAL));
             assert_eq!(read((&raw const odd).cast()), Err(Errno(libc::EAFNOSUPPORT)));

@@ -7,7 +7,7 @@ use super::addresses;
 use crate::abi::*;
 use crate::errno::Errno;
 
-/// A result, with its addresses behind it. A program has the address of `base`.
+/// A result, followed by its addresses. A program has the address of `base`.
 #[repr(C)]
 pub(crate) struct Found {
     base: rdma_addrinfo,
@@ -15,7 +15,7 @@ pub(crate) struct Found {
     destination: Storage,
 }
 
-/// What is asked for where the program says nothing.
+/// The default hints.
 const NO_HINTS: rdma_addrinfo = rdma_addrinfo {
     ai_flags: 0,
     ai_family: 0,
@@ -34,17 +34,17 @@ const NO_HINTS: rdma_addrinfo = rdma_addrinfo {
     ai_next: null_mut(),
 };
 
-/// `rdma_getaddrinfo`. What it returns beside 0 and -1 is what getaddrinfo(3) does.
+/// `rdma_getaddrinfo`. Results other than 0 and -1 are those of getaddrinfo(3).
 ///
 /// # Safety
-/// The names are strings or NULL, and the addresses in the hints as long as they say.
+/// The names are strings or NULL, and the addresses in the hints have the stated lengths.
 pub(crate) unsafe extern "C" fn get(
     node: *const c_char,
     service: *const c_char,
     hints: Option<&rdma_addrinfo>,
     out: &mut *mut rdma_addrinfo,
 ) -> c_int {
-    // SAFETY: by the contract.
+    // SAFETY: guaranteed by the contract.
     match unsafe { look(node, service, hints.unwrap_or(&NO_HINTS)) } {
         Ok(found) => {
             *out = Box::into_raw(found).cast();
@@ -76,7 +76,7 @@ impl From<Errno> for LookupError {
 /// As [`get`].
 unsafe fn look(node: *const c_char, service: *const c_char, hints: &rdma_addrinfo) -> Result<Box<Found>, LookupError> {
     let passive = hints.ai_flags & RAI_PASSIVE != 0;
-    // SAFETY: the hints' addresses are as long as they say.
+    // SAFETY: the addresses in the hints have the stated lengths.
     let (hinted_source, hinted_destination) = unsafe {
         let of = |address, len| if len == 0 { Ok(None) } else { addresses::read(address).map(Some) };
         (of(hints.ai_src_addr, hints.ai_src_len)?, of(hints.ai_dst_addr, hints.ai_dst_len)?)
@@ -129,7 +129,7 @@ unsafe fn resolve(
     service: *const c_char,
     hints: &rdma_addrinfo,
 ) -> Result<SocketAddr, LookupError> {
-    // SAFETY: zeros ask for anything.
+    // SAFETY: zeros are hints that accept any address.
     let mut asked: libc::addrinfo = unsafe { std::mem::zeroed() };
     asked.ai_flags = if hints.ai_flags & RAI_PASSIVE != 0 { libc::AI_PASSIVE } else { 0 };
     if hints.ai_flags & RAI_NUMERICHOST != 0 {
@@ -140,7 +140,7 @@ unsafe fn resolve(
     }
     asked.ai_socktype = if hints.ai_port_space == RDMA_PS_UDP { libc::SOCK_DGRAM } else { libc::SOCK_STREAM };
     let mut list: *mut libc::addrinfo = null_mut();
-    // SAFETY: by the contract; the list is freed once, after its last use.
+    // SAFETY: guaranteed by the contract; the list is freed once, after its last use.
     unsafe {
         match libc::getaddrinfo(node, service, &raw const asked, &raw mut list) {
             0 => {}
@@ -157,7 +157,7 @@ unsafe fn resolve(
 pub(crate) extern "C" fn free(found: *mut Found) {
     let mut next = found;
     while !next.is_null() {
-        // SAFETY: it is from `get`, and the program does not use it any more.
+        // SAFETY: the result is from `get`, and the program does not use it any more.
         let found = unsafe { Box::from_raw(next) };
         next = found.base.ai_next.cast();
     }

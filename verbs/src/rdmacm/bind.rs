@@ -1,4 +1,4 @@
-//! `rdma_bind_addr`: an id gets its own address, and with it its device.
+//! `rdma_bind_addr`: assigns a local address to an id, and with it a device.
 
 use std::net::SocketAddr;
 
@@ -9,13 +9,14 @@ use super::ports;
 use crate::abi::*;
 use crate::errno::Errno;
 
-/// `rdma_bind_addr`. A port 0 is any that is free; the address of nobody is every device's, and so is a loopback address that no device has.
+/// `rdma_bind_addr`. Port 0 selects any free port. The unspecified address means all devices, and so does a loopback address that no device
+/// has.
 ///
 /// # Safety
-/// The address is as long as its family says.
+/// The address has the length that its family implies.
 pub(crate) unsafe extern "C" fn bind(id: &Id, address: *const libc::sockaddr) -> c_int {
     on(id, || {
-        // SAFETY: by the contract.
+        // SAFETY: guaranteed by the contract.
         let address = unsafe { addresses::read(address) }?;
         bind_to(id, address)
     })
@@ -30,7 +31,7 @@ pub(crate) fn bind_to(id: &Id, address: SocketAddr) -> Result<(), Errno> {
         inner.reuse
     };
     let ip = address.ip().to_canonical();
-    // Opened now, so that whoever sees the port taken finds somebody there soon.
+    // Opened now, so that a peer which finds the port in use soon finds a listener there.
     let device = match devices::with_address(ip) {
         Ok(device) => Some(device),
         Err(Errno(libc::EADDRNOTAVAIL)) if addresses::is_any(ip) => None,
@@ -51,7 +52,7 @@ pub(crate) fn bind_to(id: &Id, address: SocketAddr) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The port of an address, in network byte order; 0 without one.
+/// The port of an address, in network byte order; 0 if there is no address.
 fn port(address: Option<SocketAddr>) -> u16 {
     address.map_or(0, |a| a.port().to_be())
 }

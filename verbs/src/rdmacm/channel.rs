@@ -1,4 +1,4 @@
-//! Event channels: a queue of what happened to ids, with a descriptor that is readable while there is something in it.
+//! Event channels: a queue of events for ids, with a descriptor that is readable while the queue is not empty.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use crate::c_result::pointer;
 use crate::errno::Errno;
 use crate::per_process::PerProcess;
 
-/// Channels that were destroyed, so many at most: a thread may still wait for an event of one, as that of `rping` does when its program
+/// Destroyed channels, up to a maximum number: a thread may still wait for an event of one, as a thread of `rping` does when the program
 /// ends.
 static GONE: PerProcess<Mutex<VecDeque<Box<Channel>>>> = PerProcess::new();
 const MOST_GONE: usize = 16;
@@ -37,13 +37,13 @@ pub(crate) extern "C" fn create() -> *mut rdma_event_channel {
     pointer(Channel::new)
 }
 
-/// `rdma_destroy_event_channel`. Its ids are destroyed before.
+/// `rdma_destroy_event_channel`. Its ids must be destroyed first.
 pub(crate) extern "C" fn destroy(channel: *mut Channel) {
-    // SAFETY: it is from `create`.
+    // SAFETY: the channel is from `create`.
     if unsafe { &*channel }.queue.made_in.check().is_err() {
         return;
     }
-    // SAFETY: the same, and the program does not use it any more.
+    // SAFETY: as above, and the program does not use the channel any more.
     let channel = unsafe { Box::from_raw(channel) };
     channel.queue.drain().into_iter().for_each(Entry::refuse);
     let mut gone = GONE.get().lock().unwrap_or_else(|p| p.into_inner());

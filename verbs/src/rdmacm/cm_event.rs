@@ -1,4 +1,4 @@
-//! Events as programs get them: `struct rdma_cm_event`, and `rdma_ack_cm_event`.
+//! Events in the form that programs get: `struct rdma_cm_event`, and `rdma_ack_cm_event`.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use crate::abi::*;
 use crate::c_result::minus_one;
 use crate::errno::Errno;
 
-/// An event, with its private data behind it.
+/// An event, followed by its private data.
 #[repr(C)]
 pub(crate) struct CmEvent {
     pub(crate) base: rdma_cm_event,
     private_data: [u8; 256],
-    /// Who waits until it is acknowledged.
+    /// The id that waits for the acknowledgement.
     waiting: Arc<Shared>,
 }
 
@@ -21,20 +21,20 @@ impl CmEvent {
         self.waiting.unacknowledged.acknowledge(1);
     }
 
-    /// Another id waits for it from now on.
+    /// Makes another id wait for the acknowledgement.
     pub(crate) fn hand_to(&mut self, to: &Arc<Shared>) {
         to.unacknowledged.took_one();
         std::mem::replace(&mut self.waiting, Arc::clone(to)).unacknowledged.acknowledge(1);
     }
 
     pub(crate) fn new(id: *mut rdma_cm_id, waiting: &Arc<Shared>, kind: c_int, status: c_int) -> Box<CmEvent> {
-        // SAFETY: zeros are no parameters of either kind.
+        // SAFETY: zeros are valid parameters of both kinds.
         let param = unsafe { std::mem::zeroed() };
         let base = rdma_cm_event { id, listen_id: std::ptr::null_mut(), event: kind, status, param };
         Box::new(CmEvent { base, private_data: [0; 256], waiting: Arc::clone(waiting) })
     }
 
-    /// Puts private data in, and parameters that point to it.
+    /// Adds private data, and parameters that point to it.
     pub(crate) fn with_conn(mut self: Box<CmEvent>, data: &[u8], param: rdma_conn_param) -> Box<CmEvent> {
         let (private_data, private_data_len) = self.put(data);
         self.base.param.conn = rdma_conn_param { private_data, private_data_len, ..param };
@@ -47,7 +47,7 @@ impl CmEvent {
         self
     }
 
-    /// Parameters of a group: in place of private data the program gets what it gave itself.
+    /// Parameters of a group: in place of private data, the program gets the pointer that it passed itself.
     pub(crate) fn with_context(mut self: Box<CmEvent>, param: rdma_ud_param) -> Box<CmEvent> {
         self.base.param.ud = param;
         self
@@ -62,7 +62,7 @@ impl CmEvent {
     }
 }
 
-/// Parameters of a connection that say nothing.
+/// Empty parameters of a connection.
 pub(crate) const NO_CONN: rdma_conn_param = rdma_conn_param {
     private_data: std::ptr::null(),
     private_data_len: 0,
@@ -75,21 +75,21 @@ pub(crate) const NO_CONN: rdma_conn_param = rdma_conn_param {
     qp_num: 0,
 };
 
-/// Parameters of datagrams to nobody.
+/// Empty parameters of datagrams.
 pub(crate) fn no_ud() -> rdma_ud_param {
     let ah_attr = ibv_ah_attr::default();
     rdma_ud_param { private_data: std::ptr::null(), private_data_len: 0, ah_attr, qp_num: 0, qkey: 0 }
 }
 
-/// `rdma_ack_cm_event`: the event is gone.
+/// `rdma_ack_cm_event`: frees the event.
 pub(crate) extern "C" fn acknowledge(event: *mut CmEvent) -> c_int {
     minus_one(|| {
         if event.is_null() {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: it is from `get_event`.
+        // SAFETY: the event is from `get_event`.
         unsafe { &*event }.waiting.made_in.check()?;
-        // SAFETY: the same, and it is acknowledged once.
+        // SAFETY: as above, and it is acknowledged once.
         unsafe { Box::from_raw(event) }.acknowledged();
         Ok(())
     })

@@ -1,4 +1,4 @@
-//! Connections: asked for, accepted, refused, ended.
+//! Connections: requests, acceptance, refusal, end.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,10 +17,11 @@ use crate::abi::*;
 use crate::errno::Errno;
 use crate::limits::MAX_RD_ATOMIC;
 
-/// How long to wait until a message that ends a connection has left: the process may end right behind it, and nobody would send it then.
+/// How long to wait until a message that ends a connection was sent: the process may exit directly afterwards, and then the message would
+/// be lost.
 const LEAVES_WITHIN: Duration = Duration::from_millis(200);
 
-/// What a program says when it connects or accepts, with what it leaves out filled in.
+/// The parameters that a program gives to connect or accept, completed with defaults.
 struct ConnParams<'a> {
     private_data: &'a [u8],
     responder_resources: Option<u8>,
@@ -32,7 +33,7 @@ struct ConnParams<'a> {
     qpn: u32,
 }
 
-/// READs and atomics at a time: as many as were asked for, or as the device can.
+/// A number of READs and atomics at a time: a requested number, or the maximum of the device.
 fn depth(n: u8) -> Result<Option<u8>, Errno> {
     match n {
         RDMA_MAX_DEPTH => Ok(None),
@@ -42,8 +43,10 @@ fn depth(n: u8) -> Result<Option<u8>, Errno> {
 }
 
 impl<'a> ConnParams<'a> {
+    /// Reads the parameters.
+    ///
     /// # Safety
-    /// The program has as much private data as it says.
+    /// The program has as much private data as it states.
     unsafe fn read(id: &Id, param: Option<&'a rdma_conn_param>) -> Result<ConnParams<'a>, Errno> {
         let mut params = ConnParams {
             private_data: &[],
@@ -56,7 +59,7 @@ impl<'a> ConnParams<'a> {
             qpn: 0,
         };
         if let Some(p) = param {
-            // SAFETY: by the contract.
+            // SAFETY: guaranteed by the contract.
             params.private_data = unsafe { bytes(p.private_data, p.private_data_len) };
             (params.responder_resources, params.initiator_depth) =
                 (depth(p.responder_resources)?, depth(p.initiator_depth)?);
@@ -70,12 +73,14 @@ impl<'a> ConnParams<'a> {
     }
 }
 
+/// The private data as a slice.
+///
 /// # Safety
-/// So many bytes are there.
+/// `data` has `len` bytes, or is NULL.
 unsafe fn bytes<'a>(data: *const c_void, len: u8) -> &'a [u8] {
     match data.is_null() || len == 0 {
         true => &[],
-        // SAFETY: by the contract.
+        // SAFETY: guaranteed by the contract.
         false => unsafe { std::slice::from_raw_parts(data.cast(), len.into()) },
     }
 }
@@ -83,10 +88,10 @@ unsafe fn bytes<'a>(data: *const c_void, len: u8) -> &'a [u8] {
 /// `rdma_connect`.
 ///
 /// # Safety
-/// There is as much private data as it says.
+/// There is as much private data as stated.
 pub(crate) unsafe extern "C" fn connect(id: &Id, param: Option<&rdma_conn_param>) -> c_int {
     on(id, || {
-        // SAFETY: by the contract.
+        // SAFETY: guaranteed by the contract.
         let params = unsafe { ConnParams::read(id, param) }?;
         match id.space {
             PortSpace::Tcp => ask(id, &params)?,
@@ -96,7 +101,7 @@ pub(crate) unsafe extern "C" fn connect(id: &Id, param: Option<&rdma_conn_param>
     })
 }
 
-/// The two ends and the way between them, of an id that is ready to ask.
+/// The two ends and the route between them, for an id that is ready to connect.
 fn resolved(inner: &Inner) -> Result<(SocketAddr, SocketAddr, Route), Errno> {
     match (inner.stage, inner.source, inner.destination, inner.route) {
         (Stage::RouteResolved, Some(from), Some(to), Some(route)) => Ok((from, to, route)),
@@ -112,7 +117,7 @@ fn ask(id: &Id, params: &ConnParams<'_>) -> Result<(), Errno> {
     link.retry_count = params.retry_count;
     let usual = Connect::ip(from, to, Qpn::new(params.qpn), link.rq_psn)?;
     link.timeout = inner.ack_timeout.unwrap_or(usual.ack_timeout.code());
-    // SAFETY: it is alive.
+    // SAFETY: the id is alive.
     let unreliable = unsafe { (*id.as_c()).qp_type } == IBV_QPT_UC;
     let connect = Connect {
         route,
@@ -128,7 +133,7 @@ fn ask(id: &Id, params: &ConnParams<'_>) -> Result<(), Errno> {
         private_data: params.private_data,
         ..usual
     };
-    // What follows may come before this returns; it is taken only after the id is ready for it.
+    // Events may arrive before this returns; they are handled only after the id is ready for them.
     inner.link = Some(link);
     inner.cm = Some(device.manager.connect(&connect, id.shared.sink())?);
     inner.stage = Stage::Connecting;
@@ -148,10 +153,10 @@ fn ask_for_service(id: &Id, params: &ConnParams<'_>) -> Result<(), Errno> {
 /// `rdma_accept`.
 ///
 /// # Safety
-/// There is as much private data as it says.
+/// There is as much private data as stated.
 pub(crate) unsafe extern "C" fn accept(id: &Id, param: Option<&rdma_conn_param>) -> c_int {
     on(id, || {
-        // SAFETY: by the contract.
+        // SAFETY: guaranteed by the contract.
         let params = unsafe { ConnParams::read(id, param) }?;
         let device = id.device()?;
         let cm = {
@@ -171,7 +176,7 @@ pub(crate) unsafe extern "C" fn accept(id: &Id, param: Option<&rdma_conn_param>)
         let link = {
             let mut inner = id.inner();
             let link = inner.link.as_mut().ok_or(Errno::EINVAL)?;
-            // No more than the peer asked for, where the program leaves it open.
+            // The defaults are the numbers that the peer requested.
             link.max_dest_rd_atomic = params.responder_resources.unwrap_or(link.max_dest_rd_atomic);
             link.max_rd_atomic = params.initiator_depth.unwrap_or(link.max_rd_atomic);
             *link
@@ -212,18 +217,18 @@ fn refuse(id: &Id, reason: RejReason, private_data: &[u8]) -> Result<(), Errno> 
 /// `rdma_reject`.
 ///
 /// # Safety
-/// There is as much private data as it says.
+/// There is as much private data as stated.
 pub(crate) unsafe extern "C" fn reject(id: &Id, private_data: *const c_void, len: u8) -> c_int {
-    // SAFETY: by the contract.
+    // SAFETY: guaranteed by the contract.
     on(id, || refuse(id, RejReason::CONSUMER_DEFINED, unsafe { bytes(private_data, len) }))
 }
 
-/// `rdma_reject_ece`: because of the options that the peer asked for.
+/// `rdma_reject_ece`: rejects a request because of the options that the peer requested.
 ///
 /// # Safety
-/// There is as much private data as it says.
+/// There is as much private data as stated.
 pub(crate) unsafe extern "C" fn reject_ece(id: &Id, private_data: *const c_void, len: u8) -> c_int {
-    // SAFETY: by the contract.
+    // SAFETY: guaranteed by the contract.
     on(id, || refuse(id, RejReason::VENDOR_OPTION_NOT_SUPPORTED, unsafe { bytes(private_data, len) }))
 }
 
@@ -232,7 +237,7 @@ pub(crate) extern "C" fn establish(id: &Id) -> c_int {
     on(id, || {
         let device = id.device()?;
         let cm = id.inner().cm.ok_or(Errno::EINVAL)?;
-        // With a queue pair of the id's this is done when the reply is taken.
+        // If the id has a queue pair, this was done when the reply was taken.
         if id.qp().is_some() {
             return Err(Errno::EINVAL);
         }
@@ -240,7 +245,7 @@ pub(crate) extern "C" fn establish(id: &Id) -> c_int {
     })
 }
 
-/// `rdma_disconnect`: ends a connection, or agrees to its end. The queue pair takes no more work.
+/// `rdma_disconnect`: ends a connection, or confirms its end. The queue pair accepts no more work.
 pub(crate) extern "C" fn disconnect(id: &Id) -> c_int {
     on(id, || {
         let device = id.device()?;
@@ -255,7 +260,7 @@ pub(crate) extern "C" fn disconnect(id: &Id) -> c_int {
     })
 }
 
-/// `rdma_notify`: the program saw an event of its queue pair. The library hears of the only one that matters by itself.
+/// `rdma_notify`: the program saw an event of its queue pair. The only relevant event reaches the library by itself.
 pub(crate) extern "C" fn notify(id: &Id, event: c_int) -> c_int {
     const IBV_EVENT_COMM_EST: c_int = 4;
     on(id, || {

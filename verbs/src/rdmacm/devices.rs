@@ -1,4 +1,5 @@
-//! The devices that connections go by: opened when the first id needs them, and kept until the process ends, so that its last messages go out.
+//! The devices used by connections: opened when the first id needs them, and kept until the process ends, so that the last messages are
+//! sent.
 
 use std::net::IpAddr;
 use std::sync::Mutex;
@@ -17,7 +18,7 @@ use crate::objects::device::Device;
 use crate::objects::domain::{self, Pd};
 use crate::per_process::PerProcess;
 
-/// How long a process that ends waits until its peers are told.
+/// How long an exiting process waits until its peers are notified.
 const FAREWELL: Duration = Duration::from_millis(200);
 
 /// A device with its connection manager.
@@ -35,7 +36,7 @@ impl CmDevice {
         if context.is_null() {
             return Err(Errno::last());
         }
-        // SAFETY: it was just opened, and is never closed.
+        // SAFETY: the context was just opened, and is never closed.
         let pointer: ContextPtr<'static> = unsafe { ContextPtr::new(context) };
         let pd = domain::alloc(pointer);
         if pd.is_null() {
@@ -65,24 +66,24 @@ impl CmDevice {
     }
 
     pub(crate) fn context(&self) -> ContextPtr<'static> {
-        // SAFETY: it is never closed.
+        // SAFETY: the context is never closed.
         unsafe { ContextPtr::new(self.as_c()) }
     }
 
-    /// The domain for who brings none.
+    /// The default protection domain.
     pub(crate) fn pd(&self) -> &'static Pd {
-        // SAFETY: it is never deallocated.
+        // SAFETY: the domain is never deallocated.
         unsafe { &*std::ptr::with_exposed_provenance(self.pd) }
     }
 
-    /// The place of an address in the GID table.
+    /// The index of an address in the GID table.
     pub(crate) fn gid_index(&self, address: IpAddr) -> Option<usize> {
         let context: &Context = &self.context();
         context.nic().runtime.addresses().iter().position(|&a| a == address)
     }
 }
 
-/// All devices that can be opened; an error when there is none.
+/// All devices that can be opened; an error if there are none.
 pub(crate) fn all() -> Result<Vec<&'static CmDevice>, Errno> {
     let mut why = Errno(libc::ENODEV);
     let mut found = Vec::new();
@@ -100,9 +101,9 @@ pub(crate) fn with_address(address: IpAddr) -> Result<&'static CmDevice, Errno> 
     all()?.into_iter().find(|device| device.gid_index(address).is_some()).ok_or(Errno(libc::EADDRNOTAVAIL))
 }
 
-/// A program ends: its connections do, too.
+/// The program ends: ends its connections.
 fn end_all() {
-    // Nobody else waits for this lock any more, or it is held for ever.
+    // No other thread waits for this lock any more; if it is held, it is never released.
     if let Ok(open) = OPEN.get().try_lock() {
         open.iter().for_each(|(_, device)| device.manager.end_all(FAREWELL));
     }
@@ -114,7 +115,7 @@ pub(crate) extern "C" fn get(count: *mut c_int) -> *mut *mut ibv_context {
         e.set();
         Vec::new()
     });
-    // SAFETY: NULL, or a place for a number.
+    // SAFETY: NULL, or a valid location for a number.
     if let Some(count) = unsafe { count.as_mut() } {
         *count = devices.len() as c_int;
     }
@@ -124,8 +125,8 @@ pub(crate) extern "C" fn get(count: *mut c_int) -> *mut *mut ibv_context {
     c_list(devices.iter().map(|device| device.as_c()))
 }
 
-/// `rdma_free_devices`: devices themselves stay.
+/// `rdma_free_devices`: the devices themselves stay.
 pub(crate) extern "C" fn free(list: *mut *mut ibv_context) {
-    // SAFETY: it is from `get`, by the contract of the function.
+    // SAFETY: the list is from `get`, by the contract of the function.
     unsafe { libc::free(list.cast()) }
 }

@@ -1,4 +1,4 @@
-//! `rdma_create_ep`: an id that waits, with everything that `rdma_getaddrinfo` found out.
+//! `rdma_create_ep`: a synchronous id with the results of `rdma_getaddrinfo`.
 
 use super::addresses;
 use super::bind;
@@ -12,7 +12,7 @@ use crate::errno::Errno;
 /// `rdma_create_ep`: bound, to listen; or with its route resolved, to connect.
 ///
 /// # Safety
-/// The addresses of the result are as long as their families say; the domain is NULL or one of the program's.
+/// The addresses in the result have the lengths that their families imply; the domain is NULL or one of the program's.
 pub(crate) unsafe extern "C" fn create(
     out: &mut *mut rdma_cm_id,
     result: &rdma_addrinfo,
@@ -21,7 +21,7 @@ pub(crate) unsafe extern "C" fn create(
 ) -> c_int {
     minus_one(|| {
         let id = id::make(None, std::ptr::null_mut(), result.ai_port_space)?;
-        // SAFETY: the id was just made.
+        // SAFETY: the id was just created.
         unsafe { (*id.as_c()).qp_type = result.ai_qp_type };
         let prepared = match result.ai_flags & RAI_PASSIVE != 0 {
             true => listening(id, result, pd, init),
@@ -46,7 +46,7 @@ fn listening(
     pd: *mut ibv_pd,
     init: Option<&mut ibv_qp_init_attr>,
 ) -> Result<(), Errno> {
-    // SAFETY: by the contract of `create`.
+    // SAFETY: guaranteed by the contract of `create`.
     bind::bind_to(id, unsafe { addresses::read(result.ai_src_addr) }?)?;
     id.inner().template = init.map(|init| (ibv_qp_init_attr { qp_type: result.ai_qp_type, ..*init }, pd));
     Ok(())
@@ -58,7 +58,7 @@ fn connecting(
     pd: *mut ibv_pd,
     init: Option<&mut ibv_qp_init_attr>,
 ) -> Result<(), Errno> {
-    // SAFETY: by the contract of `create`.
+    // SAFETY: guaranteed by the contract of `create`.
     let (source, destination) = unsafe {
         let source = if result.ai_src_len == 0 { None } else { Some(addresses::read(result.ai_src_addr)?) };
         (source, addresses::read(result.ai_dst_addr)?)
@@ -76,7 +76,7 @@ fn connecting(
     }
 }
 
-/// `rdma_destroy_ep`: the id with all that was made for it.
+/// `rdma_destroy_ep`: destroys the id with all objects created for it.
 pub(crate) extern "C" fn destroy(id: &Id) {
     qp::destroy(id);
     srq::destroy(id);

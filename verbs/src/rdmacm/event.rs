@@ -1,4 +1,4 @@
-//! Events as programs take them: what an event changes about its id is changed then.
+//! Events as programs take them: the changes of an event to its id are applied at that time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::abi::*;
 use crate::c_result::minus_one;
 use crate::errno::Errno;
 
-/// The next event of a channel that is for the program; waits for it, unless the channel's descriptor says not to.
+/// The next event of a channel for the program; waits for it, unless the channel's descriptor is non-blocking.
 pub(crate) fn next(channel: &Channel) -> Result<Box<CmEvent>, Errno> {
     loop {
         match channel.queue.pop() {
@@ -41,18 +41,18 @@ pub(crate) extern "C" fn get_event(channel: &Channel, out: &mut *mut CmEvent) ->
     })
 }
 
-/// Where an id waits for what it asked for: takes the event that follows, and leaves it in the id.
+/// For a synchronous id: takes the event that completes its call, and leaves it in the id.
 pub(crate) fn complete(id: &Id) -> Result<(), Errno> {
     if !id.waits() {
         return Ok(());
     }
     id.acknowledge_own();
     let base = id.as_c();
-    // SAFETY: the channel of an id that waits is its own.
+    // SAFETY: a synchronous id has a channel of its own.
     let channel = unsafe { &*(*base).channel.cast::<Channel>() };
     let event = next(channel)?;
     let (kind, status) = (event.base.event, event.base.status);
-    // SAFETY: it is alive.
+    // SAFETY: the id is alive.
     unsafe { (*base).event = Box::into_raw(event).cast() };
     match (kind, status) {
         (_, 0) => Ok(()),
@@ -62,15 +62,15 @@ pub(crate) fn complete(id: &Id) -> Result<(), Errno> {
     }
 }
 
-/// A negative errno, as events have it.
+/// A negative errno, as in events.
 fn negative(e: Errno) -> c_int {
     -e.0
 }
 
-/// What the program is told; `None` when there is nothing that it must know.
+/// The event for the program; `None` if there is none.
 fn process(entry: Entry) -> Option<Box<CmEvent>> {
     let Entry { to, what } = entry;
-    // SAFETY: the entry was counted when it was taken, and its id is destroyed only after it is acknowledged.
+    // SAFETY: the entry was counted when it was taken, and its id is destroyed only after the acknowledgement.
     let id = unsafe { Id::of(&to) };
     let made = id.and_then(|id| match what {
         IdEvent::Address(Ok(resolved)) => {
@@ -101,7 +101,7 @@ fn process(entry: Entry) -> Option<Box<CmEvent>> {
     made
 }
 
-/// A fault that is played: of a connection that fails the queue pair fails, too; what concerns a device is told to ids that have one.
+/// A simulated fault. If a connection fails, its queue pair fails, too; events about a device go only to ids that have one.
 fn played(id: &Id, to: &Arc<Shared>, kind: c_int, status: c_int) -> Option<Box<CmEvent>> {
     match kind {
         REJECTED | UNREACHABLE | CONNECT_ERROR => qp::fail(id),
@@ -111,7 +111,7 @@ fn played(id: &Id, to: &Arc<Shared>, kind: c_int, status: c_int) -> Option<Box<C
     Some(CmEvent::new(id.as_c(), to, kind, status))
 }
 
-/// A request: the new id is made.
+/// A request: creates the new id.
 fn request(
     listener: &Id,
     to: &Arc<Shared>,
@@ -126,7 +126,7 @@ fn request(
         _ => return None,
     };
     let of_listener = listener.as_c();
-    // SAFETY: the listener is alive, for this event is not acknowledged.
+    // SAFETY: the listener is alive, because this event is not acknowledged.
     let (channel, context, ps) = unsafe { ((*of_listener).channel, (*of_listener).context, (*of_listener).ps) };
     let Ok(id) = Id::new(Arc::clone(child), channel, context, ps, false) else {
         device.manager.destroy(cm);
@@ -148,7 +148,7 @@ fn request(
     made.base.listen_id = of_listener;
     Some(match event {
         Event::ConnectRequest { request, .. } => {
-            // SAFETY: the id was just made.
+            // SAFETY: the id was just created.
             unsafe {
                 (*id.as_c()).qp_type = if request.transport_service.code() == 1 { IBV_QPT_UC } else { IBV_QPT_RC }
             };
@@ -162,12 +162,12 @@ fn request(
     })
 }
 
-/// What is behind the RDMA-CM's header, if there is one.
+/// The private data after the RDMA-CM's header, if there is a header.
 fn consumer_data(data: &[u8], header: bool) -> &[u8] {
     if header { IpCm::consumer_data(data) } else { data }
 }
 
-/// A request's parameters, seen from who is asked.
+/// The parameters of a request, from the view of the passive side.
 fn asked(request: &Req) -> rdma_conn_param {
     rdma_conn_param {
         responder_resources: request.initiator_depth,
@@ -181,7 +181,7 @@ fn asked(request: &Req) -> rdma_conn_param {
     }
 }
 
-/// A reply's parameters, seen from who asked.
+/// The parameters of a reply, from the view of the active side.
 fn replied(reply: &Rep) -> rdma_conn_param {
     rdma_conn_param {
         responder_resources: reply.initiator_depth,
@@ -194,7 +194,7 @@ fn replied(reply: &Rep) -> rdma_conn_param {
     }
 }
 
-/// What the connection manager said of a connection.
+/// An event of the connection manager about a connection.
 fn of_connection(id: &Id, to: &Arc<Shared>, event: &Event) -> Option<Box<CmEvent>> {
     let new = |kind, status| CmEvent::new(id.as_c(), to, kind, status);
     Some(match event {
@@ -219,12 +219,12 @@ fn of_connection(id: &Id, to: &Arc<Shared>, event: &Event) -> Option<Box<CmEvent
         }
         Event::TimewaitExit { .. } => new(TIMEWAIT_EXIT, 0),
         Event::SidrResponse { reply, .. } => service(id, reply, new),
-        // They come to listeners.
+        // These events go to listeners.
         Event::ConnectRequest { .. } | Event::SidrRequest { .. } => return None,
     })
 }
 
-/// The peer accepts: with a queue pair the connection is made ready, without the program does it.
+/// The peer accepts: if the id has a queue pair, it is connected here; otherwise the program does it.
 fn response(id: &Id, reply: &Rep) -> (c_int, c_int) {
     let (device, cm) = {
         let mut inner = id.inner();
@@ -248,7 +248,7 @@ fn response(id: &Id, reply: &Rep) -> (c_int, c_int) {
     }
 }
 
-/// Which datagram queue pair serves.
+/// The datagram queue pair that provides a service.
 fn service(id: &Id, reply: &SidrRep, new: impl Fn(c_int, c_int) -> Box<CmEvent>) -> Box<CmEvent> {
     debug_assert!(id.space == PortSpace::Udp);
     if reply.status != SidrStatus::VALID {
@@ -266,7 +266,7 @@ fn service(id: &Id, reply: &SidrRep, new: impl Fn(c_int, c_int) -> Box<CmEvent>)
     new(ESTABLISHED, 0).with_ud(&reply.private_data, param)
 }
 
-/// A group was joined: the id's queue pair, if there is one, is attached now.
+/// A group was joined: attaches the id's queue pair now, if there is one.
 fn of_group(id: &Id, to: &Arc<Shared>, joined: &Joined) -> Box<CmEvent> {
     let context = std::ptr::with_exposed_provenance(joined.context);
     let new = |kind, status| CmEvent::new(id.as_c(), to, kind, status);

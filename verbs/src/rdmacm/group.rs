@@ -1,4 +1,4 @@
-//! A multicast group that an id is in.
+//! The membership of an id in a multicast group.
 
 use std::net::IpAddr;
 
@@ -10,14 +10,14 @@ use crate::objects::address;
 use crate::objects::handle::Pointer;
 use crate::objects::queue_pair::Qp;
 
-/// A group that an id is in.
+/// A group that an id is a member of.
 pub(crate) struct Group {
     pub(crate) address: IpAddr,
     attached: bool,
 }
 
 impl Group {
-    /// The id is in the group; its queue pair, if it is to hear the group, is attached.
+    /// Joins a group; attaches the queue pair, if it is to receive packets of the group.
     pub(crate) fn join(group: IpAddr, qp: Option<&Qp>) -> Result<Group, Errno> {
         let attached = match qp {
             None => false,
@@ -29,16 +29,16 @@ impl Group {
         Ok(Group { address: group, attached })
     }
 
-    /// The queue pair hears it no more.
+    /// Detaches the queue pair from the group.
     pub(crate) fn detach(&mut self, qp: Option<&Qp>) {
         if let Some(qp) = qp.filter(|_| std::mem::take(&mut self.attached)) {
-            // It was attached.
+            // The queue pair was attached, so this succeeds.
             let _ = address::detach(Pointer::of(qp), &gid_of(self.address), 0);
         }
     }
 }
 
-/// The way to a group; one hop, unless it is routed further.
+/// The path to a group; one hop, unless the group is routed further.
 pub(crate) fn way(device: &CmDevice, local: Option<IpAddr>, group: IpAddr, tos: u8) -> ibv_ah_attr {
     let index = local.and_then(|local| device.gid_index(local)).unwrap_or(0);
     let grh = ibv_global_route {

@@ -1,4 +1,4 @@
-//! Ids: what a program has for a connection, a listener, or a datagram endpoint.
+//! Ids: a program's handles for a connection, a listener, or a datagram endpoint.
 
 use std::cell::UnsafeCell;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use crate::errno::Errno;
 use crate::gid::gid_of;
 use crate::objects::queue_pair::Qp;
 
-/// An id. A program has the address of `base`, which is its own but for what functions write there for it.
+/// An id. A program has the address of `base`, which it owns, except for the fields that functions write.
 #[repr(C)]
 pub(crate) struct Id {
     base: UnsafeCell<rdma_cm_id>,
@@ -29,28 +29,28 @@ pub(crate) struct Id {
     pub(crate) space: PortSpace,
 }
 
-// SAFETY: what is ours is behind locks; the fields of the C struct are the program's to use from one thread at a time.
+// SAFETY: the library's fields are behind locks; the program uses the fields of the C struct from one thread at a time.
 unsafe impl Sync for Id {}
-// SAFETY: the same.
+// SAFETY: as for `Sync` above.
 unsafe impl Send for Id {}
 
-/// How far an id has come.
+/// The progress of an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     Idle,
     Bound,
-    /// Its addresses, or its route, are being looked for.
+    /// Its addresses, or its route, are being resolved.
     Resolving,
     AddressResolved,
     RouteResolved,
     Listening,
     /// A request that the program must answer.
     Requested,
-    /// It has, or had, a connection under way.
+    /// The id has, or had, a connection in progress.
     Connecting,
 }
 
-/// What only the library sees of an id.
+/// The state of an id that only the library sees.
 pub(crate) struct Inner {
     pub(crate) stage: Stage,
     pub(crate) device: Option<&'static CmDevice>,
@@ -60,25 +60,25 @@ pub(crate) struct Inner {
     pub(crate) reuse: bool,
     pub(crate) tos: u8,
     pub(crate) ack_timeout: Option<u8>,
-    /// The path's, as verbs number it.
+    /// The path MTU, as a verbs code.
     pub(crate) mtu: u8,
     pub(crate) cm: Option<CmId>,
     pub(crate) listeners: Vec<(&'static CmDevice, ListenId)>,
-    /// How the queue pair gets to its peer, once that is known.
+    /// The link of the queue pair to its peer, once known.
     pub(crate) link: Option<Link>,
-    /// Where a request came from.
+    /// The route of a received request.
     pub(crate) route: Option<Route>,
     pub(crate) groups: Vec<Group>,
-    /// Of an endpoint that listens: what the queue pairs of its connections are made with.
+    /// For a listening endpoint: the attributes of the queue pairs of its connections.
     pub(crate) template: Option<(ibv_qp_init_attr, *mut ibv_pd)>,
-    /// Whether functions wait for what they ask for; the channel is the id's own then.
+    /// Whether the id is synchronous: functions wait for their results, and the channel belongs to the id.
     pub(crate) waits: bool,
 }
 
-// SAFETY: the pointers in a template are the program's, which keeps what they point to.
+// SAFETY: the pointers in a template belong to the program, which keeps their targets alive.
 unsafe impl Send for Inner {}
 
-/// The port space of a program.
+/// The port space of a C code.
 fn space_of(ps: c_int) -> Result<PortSpace, Errno> {
     match ps {
         RDMA_PS_TCP => Ok(PortSpace::Tcp),
@@ -88,7 +88,7 @@ fn space_of(ps: c_int) -> Result<PortSpace, Errno> {
 }
 
 impl Id {
-    /// A new one; the program gets its pointer.
+    /// Creates an id; the program gets its pointer.
     pub(crate) fn new(
         shared: Arc<Shared>,
         channel: *mut rdma_event_channel,
@@ -97,7 +97,7 @@ impl Id {
         waits: bool,
     ) -> Result<&'static Id, Errno> {
         let space = space_of(ps)?;
-        // SAFETY: zeros are NULL pointers and no addresses.
+        // SAFETY: zeros are NULL pointers and empty addresses.
         let mut base: rdma_cm_id = unsafe { std::mem::zeroed() };
         (base.channel, base.context, base.ps) = (channel, context, ps);
         base.qp_type = if space == PortSpace::Tcp { IBV_QPT_RC } else { IBV_QPT_UD };
@@ -125,12 +125,12 @@ impl Id {
         Ok(id)
     }
 
-    /// The id that a queue's entry is about. Only while the id cannot be destroyed, as when one of its events is not acknowledged.
+    /// The id of a queue entry. Only valid while the id cannot be destroyed, as while one of its events is not acknowledged.
     ///
     /// # Safety
-    /// As said.
+    /// As stated above.
     pub(crate) unsafe fn of<'a>(shared: &Shared) -> Option<&'a Id> {
-        // SAFETY: by the contract it is alive, if it was ever made.
+        // SAFETY: by the contract the id is alive, if it was ever created.
         unsafe { std::ptr::with_exposed_provenance::<Id>(shared.address()).as_ref() }
     }
 
@@ -138,14 +138,14 @@ impl Id {
         self.inner.lock().unwrap_or_else(|p| p.into_inner())
     }
 
-    /// What the program sees.
+    /// The struct that the program sees.
     pub(crate) fn as_c(&self) -> *mut rdma_cm_id {
         self.base.get()
     }
 
     /// The queue pair of the id, if it has one.
     pub(crate) fn qp(&self) -> Option<&Qp> {
-        // SAFETY: the id is alive, and its queue pair is destroyed by `rdma_destroy_qp` alone.
+        // SAFETY: the id is alive, and its queue pair is destroyed by `rdma_destroy_qp` only.
         unsafe { (*self.as_c()).qp.cast::<Qp>().as_ref() }
     }
 
@@ -154,10 +154,10 @@ impl Id {
         self.inner().device.ok_or(Errno::EINVAL)
     }
 
-    /// Shows the program its device and what belongs to that.
+    /// Writes the device and the related fields to the struct that the program sees.
     pub(crate) fn show_device(&self, device: &CmDevice) {
         let base = self.as_c();
-        // SAFETY: it is alive, and the program does not use these fields while a function does.
+        // SAFETY: the id is alive, and the program does not use these fields while a function does.
         unsafe {
             ((*base).verbs, (*base).port_num) = (device.as_c(), 1);
             if (*base).pd.is_null() {
@@ -166,7 +166,7 @@ impl Id {
         }
     }
 
-    /// Shows the program the addresses.
+    /// Writes the addresses to the struct that the program sees.
     pub(crate) fn show_addresses(&self, source: Option<SocketAddr>, destination: Option<SocketAddr>) {
         let base = self.as_c();
         // SAFETY: as in `show_device`.
@@ -184,18 +184,18 @@ impl Id {
         route.addr.pkey = 0xffff;
     }
 
-    /// Whether functions wait.
+    /// Whether the id is synchronous.
     pub(crate) fn waits(&self) -> bool {
         self.inner().waits
     }
 }
 
-/// A function on an id that returns 0, or -1 with errno set. The child of a fork may not use the parent's ids.
+/// Runs a function on an id that returns 0, or -1 with errno set. The child of a fork may not use the parent's ids.
 pub(crate) fn on(id: &Id, function: impl FnOnce() -> Result<(), Errno>) -> c_int {
     minus_one(|| id.shared.made_in.check().and_then(|()| function()))
 }
 
-/// `rdma_create_id`. Without a channel the id waits for whatever it asks for.
+/// `rdma_create_id`. Without a channel the id is synchronous.
 pub(crate) extern "C" fn create(
     channel: Option<&Channel>,
     out: &mut *mut rdma_cm_id,
@@ -226,7 +226,7 @@ pub(crate) fn make(channel: Option<&Channel>, context: *mut c_void, ps: c_int) -
 /// `rdma_destroy_id`. Waits until all its events are acknowledged.
 pub(crate) extern "C" fn destroy(id: *mut Id) -> c_int {
     minus_one(|| {
-        // SAFETY: it is from `Id::new`, and the program does not use it afterwards, but to acknowledge its events.
+        // SAFETY: the id is from `Id::new`, and the program does not use it afterwards, except to acknowledge its events.
         let this = unsafe { &*id };
         this.shared.made_in.check()?;
         this.acknowledge_own();
@@ -237,19 +237,19 @@ pub(crate) extern "C" fn destroy(id: *mut Id) -> c_int {
         };
         groups.into_iter().for_each(|mut group| group.detach(this.qp()));
         for (device, listener) in listeners {
-            // It was there.
+            // The listener exists, so this succeeds.
             let _ = device.manager.unlisten(listener);
         }
         if let (Some(device), Some(cm)) = (device, cm) {
             device.manager.destroy(cm);
         }
-        // From now on nobody queues anything, and nothing is queued.
+        // From now on no event is queued, and the queue is empty.
         let queue = this.shared.queue().take();
         if let Some(queue) = queue {
             queue.forget(&this.shared).into_iter().for_each(Entry::refuse);
         }
         this.shared.unacknowledged.wait_for_none();
-        // SAFETY: the path is what `show_route` made, or NULL; the channel of an id that waits is its own.
+        // SAFETY: the path is from `show_route`, or NULL; a synchronous id has a channel of its own.
         unsafe {
             let base = this.as_c();
             if !(*base).route.path_rec.is_null() {
@@ -265,10 +265,10 @@ pub(crate) extern "C" fn destroy(id: *mut Id) -> c_int {
 }
 
 impl Id {
-    /// The event that a function waited for and left in the id.
+    /// Acknowledges the event that a function waited for and left in the id.
     pub(crate) fn acknowledge_own(&self) {
         let base = self.as_c();
-        // SAFETY: it is alive; the event is one that was taken and not acknowledged, or NULL.
+        // SAFETY: the id is alive; the event was taken and not acknowledged, or is NULL.
         unsafe {
             let event = std::mem::replace(&mut (*base).event, std::ptr::null_mut());
             if !event.is_null() {
@@ -278,7 +278,7 @@ impl Id {
     }
 }
 
-/// `rdma_migrate_id`: from now on its events go to this channel; without one it waits, as one that was made without.
+/// `rdma_migrate_id`: moves the id's events to this channel; without a channel the id becomes synchronous.
 pub(crate) extern "C" fn migrate(id: &Id, channel: Option<&Channel>) -> c_int {
     on(id, || {
         channel.map_or(Ok(()), |channel| channel.queue.made_in.check())?;
@@ -288,7 +288,7 @@ pub(crate) extern "C" fn migrate(id: &Id, channel: Option<&Channel>) -> c_int {
         {
             let mut queue = id.shared.queue();
             let Some(old) = queue.replace(Arc::clone(&to.queue)) else { return Err(Errno::EINVAL) };
-            // In their order: nobody queues anything meanwhile.
+            // In order: no event is queued meanwhile.
             old.forget(&id.shared).into_iter().for_each(|entry| to.queue.push(entry));
         }
         let target = to.as_c();
@@ -298,7 +298,7 @@ pub(crate) extern "C" fn migrate(id: &Id, channel: Option<&Channel>) -> c_int {
         }
         let had_own = std::mem::replace(&mut id.inner().waits, owned);
         let base = id.as_c();
-        // SAFETY: it is alive; what it had of its own nobody else has.
+        // SAFETY: the id is alive; a channel of its own is not used by other code.
         unsafe {
             let old = std::mem::replace(&mut (*base).channel, target);
             if had_own {

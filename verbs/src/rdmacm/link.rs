@@ -1,4 +1,4 @@
-//! The link of a connected queue pair: how it gets to its peer, put together from what both ends say.
+//! The link of a connected queue pair: the attributes for communication with its peer, from the messages of both ends.
 
 use softnic_runtime::api::Psn;
 use softnic_runtime::api::cm::{Rep, Req, Route};
@@ -10,7 +10,7 @@ use crate::errno::Errno;
 use crate::gid::gid_of;
 use crate::limits::MAX_RD_ATOMIC;
 
-/// How a connected queue pair gets to its peer.
+/// The attributes for communication with the peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Link {
     pub(crate) route: Route,
@@ -30,7 +30,7 @@ fn random_psn() -> Result<Psn, Errno> {
 }
 
 impl Link {
-    /// Of one who asks: the rest comes with the reply.
+    /// The link of the active side; the remaining attributes are in the reply.
     pub(crate) fn asking(route: &Route, mtu: u8) -> Result<Link, Errno> {
         let (rq_psn, sq_psn) = (random_psn()?, Psn::new(0));
         Ok(Link {
@@ -47,13 +47,13 @@ impl Link {
         })
     }
 
-    /// Of one who is asked.
+    /// The link of the passive side.
     pub(crate) fn asked(route: &Route, request: &Req) -> Link {
         Link {
             route: *route,
             mtu: request.path_mtu.code(),
             dest_qpn: request.local_qpn,
-            // The system, which gave random numbers before, has none: any number will do, if a peer's old packets are to be feared less.
+            // If the system has no random numbers any more, any number is accepted: it only protects less from a peer's old packets.
             rq_psn: random_psn().unwrap_or(request.starting_psn),
             sq_psn: request.starting_psn,
             timeout: request.primary.local_ack_timeout.code(),
@@ -64,7 +64,7 @@ impl Link {
         }
     }
 
-    /// The peer accepts.
+    /// The peer accepts: adds the attributes in the reply.
     pub(crate) fn replied(&mut self, reply: &Rep) {
         (self.dest_qpn, self.sq_psn) = (reply.local_qpn, reply.starting_psn);
         self.rnr_retry_count = reply.rnr_retry_count;
@@ -73,7 +73,7 @@ impl Link {
     }
 }
 
-/// The way to a peer, as verbs write it.
+/// The path to a peer in verbs form.
 pub(crate) fn way(device: &CmDevice, route: &Route) -> ibv_ah_attr {
     let grh = ibv_global_route {
         dgid: gid_of(route.remote),

@@ -16,10 +16,10 @@ use super::qp;
 use crate::abi::*;
 use crate::errno::Errno;
 
-/// As many requests as wait where a program does not say.
+/// The default backlog.
 const DEFAULT_BACKLOG: usize = 1024;
 
-/// Queues requests for a listener; each has an id to be from then on.
+/// Queues requests for a listener; each gets the shared state of its future id.
 fn requests(listener: &Arc<Shared>, device: &'static CmDevice) -> CmSink {
     let listener = Arc::clone(listener);
     CmSink::new(move |event| {
@@ -33,7 +33,7 @@ fn requests(listener: &Arc<Shared>, device: &'static CmDevice) -> CmSink {
     })
 }
 
-/// `rdma_listen`. An id without an address listens at all devices, at a port of the library's choice.
+/// `rdma_listen`. An id without an address listens on all devices, on a port chosen by the library.
 pub(crate) extern "C" fn listen(id: &Id, backlog: c_int) -> c_int {
     on(id, || {
         if id.inner().stage == Stage::Idle {
@@ -52,7 +52,7 @@ pub(crate) extern "C" fn listen(id: &Id, backlog: c_int) -> c_int {
         };
         let backlog = usize::try_from(backlog).ok().filter(|&n| n > 0).unwrap_or(DEFAULT_BACKLOG);
         let address = match source.ip().to_canonical() {
-            // As in Linux: such a listener hears all that any other without a device hears.
+            // As in Linux: such a listener receives the same requests as any other without a device.
             IpAddr::V4(ip) if ip.is_loopback() => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(ip) if ip.is_loopback() => Ipv6Addr::UNSPECIFIED.into(),
             ip => ip,
@@ -77,24 +77,24 @@ pub(crate) extern "C" fn listen(id: &Id, backlog: c_int) -> c_int {
     })
 }
 
-/// `rdma_get_request`: waits for the next request at an id that waits. The new id waits, too.
+/// `rdma_get_request`: waits for the next request of a synchronous id. The new id is synchronous, too.
 pub(crate) extern "C" fn get_request(listener: &Id, out: &mut *mut rdma_cm_id) -> c_int {
     on(listener, || {
         if !listener.waits() || listener.inner().stage != Stage::Listening {
             return Err(Errno::EINVAL);
         }
         listener.acknowledge_own();
-        // SAFETY: the channel of an id that waits is its own.
+        // SAFETY: a synchronous id has a channel of its own.
         let channel = unsafe { &*(*listener.as_c()).channel.cast::<Channel>() };
         let mut event = loop {
             let event = next(channel)?;
             if event.base.event == CONNECT_REQUEST {
                 break event;
             }
-            // Of a request that was taken back before anybody saw it.
+            // An event of a request that was withdrawn before the program saw it.
             event.acknowledged();
         };
-        // SAFETY: the request was just taken, so its id is there.
+        // SAFETY: the request was just taken, so its id exists.
         let id: &Id = unsafe { &*event.base.id.cast() };
         let made = prepare(listener, id);
         if made.is_err() {
@@ -102,7 +102,7 @@ pub(crate) extern "C" fn get_request(listener: &Id, out: &mut *mut rdma_cm_id) -
             id::destroy(event_id(id));
             return made;
         }
-        // Who listens may go before who was asked.
+        // The listener may be destroyed before the new id.
         event.hand_to(&id.shared);
         // SAFETY: the id is alive.
         unsafe { (*id.as_c()).event = Box::into_raw(event).cast() };
@@ -115,7 +115,7 @@ fn event_id(id: &Id) -> *mut Id {
     (&raw const *id).cast_mut()
 }
 
-/// The new id gets a channel of its own, and the queue pair that the endpoint was made for.
+/// Gives the new id a channel of its own, and a queue pair with the endpoint's attributes.
 fn prepare(listener: &Id, id: &Id) -> Result<(), Errno> {
     if id::migrate(id, None) != 0 {
         return Err(Errno::last());

@@ -9,13 +9,13 @@ use super::pending::{IdEvent, Joined};
 use crate::abi::*;
 use crate::errno::Errno;
 
-/// A full member, which sends and hears.
+/// A full member, which sends and receives.
 const FULL_MEMBER: u32 = 0;
-/// One that only sends.
+/// A member that only sends.
 const SEND_ONLY: u32 = 1;
 
 fn join_group(id: &Id, address: *const libc::sockaddr, listens: bool, context: *mut c_void) -> Result<(), Errno> {
-    // SAFETY: the program's address is as long as its family says.
+    // SAFETY: the program's address has the length that its family implies.
     let group = unsafe { addresses::read(address) }?.ip().to_canonical();
     let _bound = id.device()?;
     if id.space != PortSpace::Udp || !group.is_multicast() {
@@ -47,7 +47,7 @@ pub(crate) extern "C" fn join_ex(id: &Id, attr: &rdma_cm_join_mc_attr_ex, contex
 /// `rdma_leave_multicast`.
 pub(crate) extern "C" fn leave(id: &Id, address: *const libc::sockaddr) -> c_int {
     on(id, || {
-        // SAFETY: the program's address is as long as its family says.
+        // SAFETY: the program's address has the length that its family implies.
         let group = unsafe { addresses::read(address) }?.ip().to_canonical();
         let mut left = {
             let mut inner = id.inner();

@@ -1,4 +1,4 @@
-//! `rdma_set_option`, and enhanced connection establishment, of which there is none.
+//! `rdma_set_option`, and enhanced connection establishment, which is not supported.
 
 use super::id::{Id, on};
 use crate::abi::*;
@@ -14,13 +14,13 @@ const ACK_TIMEOUT: c_int = 3;
 /// `rdma_set_option`.
 ///
 /// # Safety
-/// The value is as long as it says.
+/// The value has the stated length.
 pub(crate) unsafe extern "C" fn set(id: &Id, level: c_int, name: c_int, value: *const c_void, len: usize) -> c_int {
     on(id, || {
-        // SAFETY: by the contract.
+        // SAFETY: guaranteed by the contract.
         let byte = || if len == 1 { Ok(unsafe { *value.cast::<u8>() }) } else { Err(Errno::EINVAL) };
         let number = || match len == size_of::<c_int>() {
-            // SAFETY: by the contract.
+            // SAFETY: guaranteed by the contract.
             true => Ok(unsafe { value.cast::<c_int>().read_unaligned() }),
             false => Err(Errno::EINVAL),
         };
@@ -30,7 +30,7 @@ pub(crate) unsafe extern "C" fn set(id: &Id, level: c_int, name: c_int, value: *
         match name {
             TOS => id.inner().tos = byte()?,
             REUSEADDR => id.inner().reuse = number()? != 0,
-            // An address of all IPv6 ones takes IPv4 too; who wants only IPv6 hears a few requests more.
+            // The unspecified IPv6 address includes IPv4; a program that wants only IPv6 gets a few additional requests.
             AFONLY => drop(number()?),
             ACK_TIMEOUT => {
                 let code = byte()?;
@@ -45,7 +45,7 @@ pub(crate) unsafe extern "C" fn set(id: &Id, level: c_int, name: c_int, value: *
     })
 }
 
-/// `rdma_set_local_ece`: none is none.
+/// `rdma_set_local_ece`: only "none" is accepted.
 pub(crate) extern "C" fn set_local_ece(_id: &Id, ece: &ibv_ece) -> c_int {
     minus_one(|| match (ece.vendor_id, ece.options, ece.comp_mask) {
         (0, 0, 0) => Ok(()),
@@ -53,7 +53,7 @@ pub(crate) extern "C" fn set_local_ece(_id: &Id, ece: &ibv_ece) -> c_int {
     })
 }
 
-/// `rdma_get_remote_ece`: zeros say that there is none.
+/// `rdma_get_remote_ece`: zeros mean that there is none.
 pub(crate) extern "C" fn get_remote_ece(_id: &Id, ece: &mut ibv_ece) -> c_int {
     minus_one(|| {
         *ece = ibv_ece::default();

@@ -1,4 +1,4 @@
-//! Events on their way to the program: what happened to an id, queued until the program takes it.
+//! Events for the program: queued until the program takes them.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -17,33 +17,33 @@ use crate::errno::Errno;
 use crate::fork::Generation;
 use crate::objects::event_queue::{Unacknowledged, wait_readable};
 
-/// Who may hold events back on their way to the program, if anybody does. Whether the event was queued, or will be.
+/// A callback that may delay events, if one is set. Returns whether the event was queued, or will be.
 pub(crate) static HOLD: OnceLock<fn(&Arc<Shared>, IdEvent) -> bool> = OnceLock::new();
 
-/// Something that happened to an id.
+/// An event of an id.
 pub(crate) struct Entry {
     pub(crate) to: Arc<Shared>,
     pub(crate) what: IdEvent,
 }
 
-/// What happened to an id.
+/// The kinds of events.
 pub(crate) enum IdEvent {
-    /// Its addresses were found, or not.
+    /// The addresses were resolved, or not.
     Address(Result<Resolved, Errno>),
-    /// Its route was found, or not.
+    /// The route was resolved, or not.
     Route(Result<u8, Errno>),
-    /// A listener has a request: who will be the new id, at which device.
+    /// A listener has a request: the shared state of the new id, and its device.
     Request { child: Arc<Shared>, device: &'static CmDevice, route: Route, event: Box<Event> },
-    /// The connection manager says something.
+    /// An event of the connection manager.
     Cm(Event),
     /// A group was joined, or not.
     Multicast(Box<Joined>),
-    /// A fault that is played: an event, and its status.
+    /// A simulated fault: an event, and its status.
     Played(c_int, c_int),
 }
 
 impl Entry {
-    /// Nobody will see it: a request is refused.
+    /// The program will not see the entry: a request is refused.
     pub(crate) fn refuse(self) {
         if let IdEvent::Request { device, event, .. } = self.what {
             device.manager.destroy(event.id());
@@ -51,7 +51,7 @@ impl Entry {
     }
 }
 
-/// The way to an address.
+/// The result of an address resolution.
 pub(crate) struct Resolved {
     pub(crate) device: &'static CmDevice,
     pub(crate) source: SocketAddr,
@@ -60,7 +60,7 @@ pub(crate) struct Resolved {
     pub(crate) port: Option<Port>,
 }
 
-/// A group that was asked for; the program has not seen the answer.
+/// A requested group; the program has not taken the result yet.
 pub(crate) struct Joined {
     pub(crate) group: IpAddr,
     pub(crate) listens: bool,
@@ -69,10 +69,10 @@ pub(crate) struct Joined {
 
 /// The queue of a channel.
 pub(crate) struct Queue {
-    /// The process that made it.
+    /// The process that created it.
     pub(crate) made_in: Generation,
     entries: Mutex<VecDeque<Entry>>,
-    /// Blocking, as programs expect: who does not want that sets O_NONBLOCK, which is asked for when there is nothing.
+    /// Blocking, as programs expect. A program that does not want that sets O_NONBLOCK, which is checked when the queue is empty.
     fd: OwnedFd,
 }
 
@@ -85,7 +85,7 @@ impl Queue {
         self.fd.as_raw_fd()
     }
 
-    /// Waits until there is an entry; EAGAIN where the program asked not to wait.
+    /// Waits until there is an entry; EAGAIN if the program requested not to wait.
     pub(crate) fn wait(&self) -> Result<(), Errno> {
         wait_readable(self.fd.as_fd())
     }
@@ -98,7 +98,7 @@ impl Queue {
         let mut entries = self.entries();
         entries.push_back(entry);
         if entries.len() == 1 {
-            // It cannot be full: it is written to once for every time it is read.
+            // The eventfd cannot be full: it is written once for every read.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
         }
     }
@@ -109,7 +109,7 @@ impl Queue {
         }
     }
 
-    /// The oldest entry; from now on its id waits until it is acknowledged.
+    /// Takes the oldest entry; from now on its id waits for the acknowledgement.
     pub(crate) fn pop(&self) -> Option<Entry> {
         let mut entries = self.entries();
         let entry = entries.pop_front()?;
@@ -118,7 +118,7 @@ impl Queue {
         Some(entry)
     }
 
-    /// Takes out what is about an id.
+    /// Takes out the entries of an id.
     pub(crate) fn forget(&self, of: &Arc<Shared>) -> Vec<Entry> {
         let mut entries = self.entries();
         let (gone, left): (Vec<Entry>, Vec<Entry>) = entries.drain(..).partition(|entry| Arc::ptr_eq(&entry.to, of));
@@ -129,7 +129,7 @@ impl Queue {
         gone
     }
 
-    /// The channel is destroyed: takes out all that is left.
+    /// The channel is destroyed: takes out all remaining entries.
     pub(crate) fn drain(&self) -> Vec<Entry> {
         let left: Vec<Entry> = self.entries().drain(..).collect();
         if !left.is_empty() {
@@ -139,11 +139,11 @@ impl Queue {
     }
 }
 
-/// What threads of the library know of an id: where its events go.
+/// The part of an id that the library's threads use: the queue for its events.
 pub(crate) struct Shared {
-    /// The process that has it.
+    /// The process that owns the id.
     pub(crate) made_in: Generation,
-    /// `None` when it is destroyed.
+    /// `None` when the id is destroyed.
     queue: Mutex<Option<Arc<Queue>>>,
     /// The address of the id, or 0.
     me: AtomicUsize,
@@ -160,17 +160,18 @@ impl Shared {
         })
     }
 
-    /// Where its events go; `None` when it is destroyed.
+    /// The queue for its events; `None` when the id is destroyed.
     pub(crate) fn queue(&self) -> MutexGuard<'_, Option<Arc<Queue>>> {
         self.queue.lock().unwrap_or_else(|p| p.into_inner())
     }
 
-    /// Where its events go now.
+    /// The current queue for its events.
     pub(crate) fn current_queue(&self) -> Option<Arc<Queue>> {
         self.queue().clone()
     }
 
-    /// Queues something for the program, unless somebody holds it back; nothing any more once the id is destroyed. Whether it was queued.
+    /// Queues an event for the program, unless it is delayed; none any more once the id is destroyed. Returns whether it was queued, or
+    /// will be.
     pub(crate) fn push(self: &Arc<Shared>, what: IdEvent) -> bool {
         match HOLD.get() {
             Some(hold) if self.queue().is_some() => hold(self, what),
@@ -178,7 +179,7 @@ impl Shared {
         }
     }
 
-    /// Queues it at once; it comes back once the id is destroyed.
+    /// Queues an event at once; returns it if the id is destroyed.
     pub(crate) fn push_now(self: &Arc<Shared>, what: IdEvent) -> Result<(), Entry> {
         let entry = Entry { to: Arc::clone(self), what };
         match &*self.queue() {
@@ -190,17 +191,17 @@ impl Shared {
         }
     }
 
-    /// The address of the id, from now on.
+    /// Sets the address of the id.
     pub(crate) fn is_at(&self, address: usize) {
         self.me.store(address, Ordering::Release);
     }
 
-    /// The address of the id; 0 as long as the program has not seen the request that brought it.
+    /// The address of the id; 0 until the program has taken the request for which the id is created.
     pub(crate) fn address(&self) -> usize {
         self.me.load(Ordering::Acquire)
     }
 
-    /// Queues what the connection manager says of a connection.
+    /// A sink that queues the connection manager's events about a connection.
     pub(crate) fn sink(self: &Arc<Shared>) -> CmSink {
         let of = Arc::clone(self);
         CmSink::new(move |event| {

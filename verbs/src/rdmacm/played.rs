@@ -1,4 +1,4 @@
-//! Faults of the connection manager that are played: a function succeeds, and another event follows than the one that was asked for.
+//! Simulated faults of the connection manager: a function succeeds, and another event follows than the requested one.
 
 use softnic_runtime::api::cm::PortSpace;
 
@@ -8,7 +8,7 @@ use super::pending::IdEvent;
 use crate::abi::*;
 use crate::errno::Errno;
 
-/// The event of which kind follows a function that this id may call now.
+/// Queues an event of this kind instead of the one that follows the function; the id must be in a state in which the function is permitted.
 pub(crate) fn instead(id: &Id, kind: c_int, status: c_int) -> Result<(), Errno> {
     id.shared.made_in.check()?;
     {
@@ -27,11 +27,11 @@ pub(crate) fn instead(id: &Id, kind: c_int, status: c_int) -> Result<(), Errno> 
     let what = match kind {
         ADDR_ERROR => IdEvent::Address(Err(errno)),
         ROUTE_ERROR => IdEvent::Route(Err(errno)),
-        // An id for datagrams that is refused hears so by the status of a SIDR reply.
+        // A datagram id learns of a refusal by the status of a SIDR reply.
         REJECTED if id.space == PortSpace::Udp => IdEvent::Played(UNREACHABLE, status),
         kind => IdEvent::Played(kind, status),
     };
-    // The id is not destroyed while a function of it runs.
+    // The id is not destroyed while one of its functions runs, so this succeeds.
     let _ = id.shared.push_now(what);
     complete(id)
 }

@@ -1,7 +1,7 @@
-//! Ports: each is one program's at a time, in a network namespace. As in Linux they are no ports of TCP or UDP, so these stay free.
+//! Ports: each is used by one program at a time, in a network namespace. As in Linux they are not ports of TCP or UDP, so those stay free.
 //!
-//! An abstract socket with the port in its name holds it: the system gives a name once in a network namespace, and takes it back when the
-//! process ends, however it does.
+//! An abstract socket with the port in its name represents the port: the system assigns a name once per network namespace, and releases it
+//! when the process ends, in whatever way.
 
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -14,25 +14,25 @@ use softnic_runtime::{Generator, OsRandom};
 
 use crate::errno::Errno;
 
-/// Ports that are given out where a program does not care, as Linux has them.
+/// The range of ports that are assigned automatically, as in Linux.
 const FIRST: u16 = 32_768;
 const COUNT: u32 = 28_232;
-/// How often to draw one.
+/// Maximum number of random draws of a port.
 const TRIES: usize = 1000;
 
-/// A port that is ours as long as this lives.
+/// A port that is in use while this value lives.
 #[derive(Debug)]
 pub(crate) struct Port {
-    /// `None` when it is shared with somebody who has it. A child of a fork lets go of it.
+    /// `None` if the port is shared with another holder. The child of a fork closes the socket.
     _holder: Option<Kept<UnixDatagram>>,
     pub(crate) number: u16,
 }
 
-/// Takes a port of an address, which may be that of all devices; 0 takes any. With `reuse` it may be somebody else's too.
+/// Takes a port of an address, which may be that of all devices; 0 selects any port. With `reuse` the port may be in use already.
 ///
 /// # Errors
-/// As in Linux a port that somebody has at the same address is EADDRINUSE. Where one of the two has it at all addresses, it is EADDRNOTAVAIL;
-/// here that is seen by the second alone who asks for one address, or for all of them again.
+/// As in Linux, EADDRINUSE if the port is in use at the same address. If one of the two uses it at all addresses, the error is
+/// EADDRNOTAVAIL. Here, only the second caller detects that: it requests the port at one address, or again at all addresses.
 pub(crate) fn take(
     space: PortSpace,
     address: IpAddr,

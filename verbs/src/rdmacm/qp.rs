@@ -1,4 +1,4 @@
-//! The queue pair of an id: made with what the program leaves out, and moved on as its connection is.
+//! The queue pair of an id: created with defaults for missing attributes, and moved through its states with its connection.
 
 use softnic_runtime::api::Qpn;
 use softnic_runtime::api::cm::PortSpace;
@@ -16,7 +16,7 @@ use crate::objects::handle::Pointer;
 use crate::objects::queue_pair::{self, Qp};
 use crate::objects::{completion_channel, completion_queue};
 
-/// How long a peer waits when there is no receive: 0.64 ms. Linux says 655 ms here, for which nobody would want to wait.
+/// How long a peer waits when there is no receive: 0.64 ms. Linux uses 655 ms here, which is too long in practice.
 const MIN_RNR_TIMER: u8 = 12;
 const RESET: c_int = 0;
 const INIT: c_int = 1;
@@ -24,7 +24,7 @@ const RTR: c_int = 2;
 const RTS: c_int = 3;
 const ERROR: c_int = 6;
 
-/// The attributes for a state, and which they are.
+/// The attributes for a state, and their mask.
 fn attributes(id: &Id, state: c_int) -> Result<(ibv_qp_attr, c_int), Errno> {
     let mut attr = ibv_qp_attr { qp_state: state, port_num: 1, ..ibv_qp_attr::default() };
     // SAFETY: the id is alive.
@@ -77,7 +77,7 @@ fn attributes(id: &Id, state: c_int) -> Result<(ibv_qp_attr, c_int), Errno> {
     }
 }
 
-/// `rdma_init_qp_attr`: what a program that has a queue pair of its own needs, for the state that it asks for.
+/// `rdma_init_qp_attr`: the attributes for a state, for a program with its own queue pair.
 pub(crate) extern "C" fn init_attr(id: &Id, attr: &mut ibv_qp_attr, mask: &mut c_int) -> c_int {
     on(id, || {
         (*attr, *mask) = attributes(id, attr.qp_state)?;
@@ -93,26 +93,26 @@ fn step(id: &Id, qp: &Qp, state: c_int) -> Result<(), Errno> {
     }
 }
 
-/// Moves a connected queue pair on until it is ready to send.
+/// Moves a connected queue pair to RTS.
 pub(crate) fn to_rts(id: &Id) -> Result<(), Errno> {
     let qp = id.qp().ok_or(Errno::EINVAL)?;
-    // Receives may have been posted: it is in INIT, and its rights are set now.
+    // Receives may have been posted, so it is in INIT already; its rights are set now.
     [INIT, RTR, RTS].into_iter().try_for_each(|state| step(id, qp, state))
 }
 
-/// The connection is over: the queue pair takes no more work.
+/// The connection has ended: the queue pair accepts no more work.
 pub(crate) fn fail(id: &Id) {
     if id.space == PortSpace::Udp {
         return;
     }
     if let Some(qp) = id.qp() {
         let attr = ibv_qp_attr { qp_state: ERROR, ..ibv_qp_attr::default() };
-        // One that is in RESET, or in error already, is as dead.
+        // A queue pair in RESET, or already in error, needs no change.
         let _ = modify(Pointer::of(qp), &attr, IBV_QP_STATE);
     }
 }
 
-/// The first states of a new queue pair: one for datagrams is ready at once.
+/// Moves a new queue pair to its first state: INIT, or RTS for datagrams.
 fn begin(id: &Id, qp: &Qp) -> Result<(), Errno> {
     let states: &[c_int] = if qp.is_datagram() { &[INIT, RTR, RTS] } else { &[INIT] };
     debug_assert!(qp.base.state.load(std::sync::atomic::Ordering::Relaxed) == RESET);
@@ -124,13 +124,13 @@ pub(crate) fn domain(device: &CmDevice, pd: *mut ibv_pd) -> Result<&'static Pd, 
     match Pointer::<Pd>::new(pd).optional()? {
         None => Ok(device.pd()),
         Some(pd) if pd.base.context == device.as_c() => Ok(pd),
-        // Of another context of the same device all is well, too.
+        // A domain of another context of the same device is also valid.
         Some(pd) if pd.context().ours.device.index == device.context().ours.device.index => Ok(pd),
         Some(_) => Err(Errno::EINVAL),
     }
 }
 
-/// A completion queue for an id whose program brings none, with a channel to sleep on.
+/// Creates a completion queue for an id whose program gives none, with a channel to sleep on.
 fn own_cq(
     context: ContextPtr<'_>,
     id: &Id,
@@ -151,7 +151,7 @@ fn own_cq(
     Ok(())
 }
 
-/// What the program leaves out is made.
+/// Creates the objects that the program left out.
 fn fill(id: &Id, device: &CmDevice, init: &mut [&mut *mut ibv_cq; 2], cap: &ibv_qp_cap) -> Result<(), Errno> {
     let context = device.context();
     // SAFETY: the id is alive.
@@ -172,9 +172,9 @@ fn fill(id: &Id, device: &CmDevice, init: &mut [&mut *mut ibv_cq; 2], cap: &ibv_
     Ok(())
 }
 
-/// The completion queues that were made for the program.
+/// Destroys the completion queues that were created for the program.
 fn drop_own_cqs(id: &Id) {
-    // SAFETY: the id is alive; these are the queues of `own_cq`, if any.
+    // SAFETY: the id is alive; these are the queues from `own_cq`, if any.
     let base = unsafe { &mut *id.as_c() };
     for (cq, channel) in
         [(&mut base.send_cq, &mut base.send_cq_channel), (&mut base.recv_cq, &mut base.recv_cq_channel)]
@@ -190,7 +190,7 @@ fn drop_own_cqs(id: &Id) {
     }
 }
 
-/// Makes the queue pair; `make` does it with the domain.
+/// Creates the queue pair by `make`, and assigns it to the id.
 fn put(id: &Id, pd: &'static Pd, mut make: impl FnMut() -> *mut ibv_qp) -> Result<(), Errno> {
     let device = id.device()?;
     let made = make_unheld(device, &mut make);
@@ -209,7 +209,7 @@ fn put(id: &Id, pd: &'static Pd, mut make: impl FnMut() -> *mut ibv_qp) -> Resul
     }
 }
 
-/// A queue pair whose number does not belong to a connection that ended a moment ago.
+/// Creates a queue pair whose number does not belong to a connection that ended recently.
 fn make_unheld(device: &CmDevice, make: &mut dyn FnMut() -> *mut ibv_qp) -> Result<*mut ibv_qp, Errno> {
     let mut held = Vec::new();
     let found = loop {
@@ -217,7 +217,7 @@ fn make_unheld(device: &CmDevice, make: &mut dyn FnMut() -> *mut ibv_qp) -> Resu
         if qp.is_null() {
             break Err(Errno::last());
         }
-        // SAFETY: it was just made.
+        // SAFETY: the queue pair was just created.
         if !device.manager.holds(Qpn::new(unsafe { (*qp).qp_num })) {
             break Ok(qp);
         }
@@ -229,7 +229,7 @@ fn make_unheld(device: &CmDevice, make: &mut dyn FnMut() -> *mut ibv_qp) -> Resu
     found
 }
 
-/// `rdma_create_qp`. Without a domain it is the device's; without completion queues the id gets some of its own.
+/// `rdma_create_qp`. The default domain is the device's; without completion queues the id gets its own.
 ///
 /// # Safety
 /// The domain is NULL or one of the program's.
@@ -274,7 +274,7 @@ pub(crate) extern "C" fn create_ex(id: &Id, init: &mut ibv_qp_init_attr_ex) -> c
     })
 }
 
-/// `rdma_destroy_qp`, with the completion queues that were made for it.
+/// `rdma_destroy_qp`, with the completion queues that were created for it.
 pub(crate) extern "C" fn destroy(id: &Id) {
     if id.shared.made_in.check().is_err() {
         return;
@@ -282,7 +282,7 @@ pub(crate) extern "C" fn destroy(id: &Id) {
     let mut groups = std::mem::take(&mut id.inner().groups);
     groups.iter_mut().for_each(|group| group.detach(id.qp()));
     id.inner().groups = groups;
-    // SAFETY: the id is alive, and the queue pair is its own.
+    // SAFETY: the id is alive, and owns the queue pair.
     let qp = unsafe { std::mem::replace(&mut (*id.as_c()).qp, std::ptr::null_mut()) };
     if !qp.is_null() {
         queue_pair::destroy(Pointer::new(qp));

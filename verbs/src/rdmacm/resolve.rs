@@ -1,4 +1,4 @@
-//! `rdma_resolve_addr` and `rdma_resolve_route`: which device leads to an address, and how.
+//! `rdma_resolve_addr` and `rdma_resolve_route`: the device and the route for an address.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::abi::*;
 use crate::codes::mtu_code;
 use crate::errno::Errno;
 
-/// `rdma_resolve_addr`. It returns at once: who waits for a peer's MAC address is a thread of the library. That gives up when the kernel,
-/// or the NIC's own resolver, does, whatever the time that the program allows.
+/// `rdma_resolve_addr`. It returns at once; a thread of the library waits for the peer's MAC address. The thread gives up when the kernel,
+/// or the NIC's own resolver, does, whatever the program's time limit is.
 ///
 /// # Safety
-/// The addresses are as long as their families say; the source may be NULL.
+/// The addresses have the lengths that their families imply; the source may be NULL.
 pub(crate) unsafe extern "C" fn address(
     id: &Id,
     source: *const libc::sockaddr,
@@ -28,7 +28,7 @@ pub(crate) unsafe extern "C" fn address(
     _timeout_ms: c_int,
 ) -> c_int {
     on(id, || {
-        // SAFETY: by the contract.
+        // SAFETY: guaranteed by the contract.
         let (source, destination) = unsafe {
             let source = if source.is_null() { None } else { Some(addresses::read(source)?) };
             (source, addresses::read(destination)?)
@@ -43,7 +43,7 @@ pub(crate) fn find(id: &Id, source: Option<SocketAddr>, destination: SocketAddr)
         let mut inner = id.inner();
         let (bound, device) = match inner.stage {
             Stage::Idle => (source, None),
-            // Where it is bound stays.
+            // The bound address is kept.
             Stage::Bound => (inner.source, inner.device),
             _ => return Err(Errno::EINVAL),
         };
@@ -60,7 +60,7 @@ pub(crate) fn find(id: &Id, source: Option<SocketAddr>, destination: SocketAddr)
     Ok(())
 }
 
-/// What the search begins with.
+/// The input of the resolution.
 struct Begin {
     bound: Option<SocketAddr>,
     device: Option<&'static CmDevice>,
@@ -106,7 +106,7 @@ impl Begin {
     }
 }
 
-/// Where a loopback address leads: back to the device, by the address that the id has, or by the first of the same family.
+/// The target of a loopback address: the device itself, by the address that the id has, or by the first one of the same family.
 fn own_address(device: &CmDevice, from: Option<IpAddr>, loopback: IpAddr) -> Option<IpAddr> {
     let addresses = device.context().nic().runtime.addresses();
     let alike = || addresses.iter().find(|own| own.is_ipv4() == loopback.is_ipv4());
@@ -125,7 +125,7 @@ fn path(device: &CmDevice, from: Option<IpAddr>, to: IpAddr) -> Result<PeerPath,
     })
 }
 
-/// `rdma_resolve_route`: RoCE has no subnet manager to ask; the way is looked up again.
+/// `rdma_resolve_route`: RoCE has no subnet manager to ask; the path is looked up again.
 pub(crate) extern "C" fn route(id: &Id, _timeout_ms: c_int) -> c_int {
     on(id, || {
         find_route(id)?;

@@ -1,4 +1,4 @@
-//! What an id learns of its addresses and its route, when the program takes the event.
+//! Stores the resolved addresses and the route in the id, when the program takes the event.
 
 use softnic_runtime::api::cm::Route;
 
@@ -6,7 +6,7 @@ use super::id::{Id, Stage};
 use super::pending::Resolved;
 use crate::abi::*;
 
-/// The program takes the event that its address is known.
+/// The program takes the event that its address is resolved.
 pub(crate) fn address_is_known(id: &Id, found: Resolved) {
     let Resolved { device, source, destination, port } = found;
     {
@@ -23,14 +23,14 @@ pub(crate) fn address_is_known(id: &Id, found: Resolved) {
     id.show_addresses(Some(source), Some(destination));
 }
 
-/// Exactly this value, of MTU, rate and packet life time.
+/// Selector for "exactly this value", for MTU, rate and packet life time.
 const EXACTLY: u8 = 2;
-/// 0.27 s, as Linux assumes.
+/// 0.27 s, as in Linux.
 const PACKET_LIFE_TIME: u8 = 16;
 /// IBV_RATE_10_GBPS.
 const RATE: u8 = 3;
 
-/// The program takes the event that its route is known.
+/// The program takes the event that its route is resolved.
 pub(crate) fn route_is_known(id: &Id, mtu: u8) {
     let tos = {
         let mut inner = id.inner();
@@ -39,7 +39,7 @@ pub(crate) fn route_is_known(id: &Id, mtu: u8) {
         inner.tos
     };
     let base = id.as_c();
-    // SAFETY: it is alive; what the field points to, if anything, was made here before.
+    // SAFETY: the id is alive; the field is NULL, or a value created here earlier.
     unsafe {
         let addresses = &(*base).route.addr.addr;
         let path = ibv_sa_path_rec {

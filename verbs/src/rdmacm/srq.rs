@@ -16,7 +16,7 @@ fn put(id: &Id, pd: *mut ibv_pd, srq: *mut ibv_srq) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `rdma_create_srq`. Without a domain it is the device's.
+/// `rdma_create_srq`. The default domain is the device's.
 pub(crate) extern "C" fn create(id: &Id, pd: *mut ibv_pd, init: &mut ibv_srq_init_attr) -> c_int {
     on(id, || {
         let pd = domain(id.device()?, pd)?;
@@ -24,7 +24,7 @@ pub(crate) extern "C" fn create(id: &Id, pd: *mut ibv_pd, init: &mut ibv_srq_ini
     })
 }
 
-/// `rdma_create_srq_ex`, of basic queues.
+/// `rdma_create_srq_ex`, for basic queues.
 pub(crate) extern "C" fn create_ex(id: &Id, init: &mut ibv_srq_init_attr_ex) -> c_int {
     on(id, || {
         let device = id.device()?;
@@ -40,7 +40,7 @@ pub(crate) extern "C" fn destroy(id: &Id) {
     if id.shared.made_in.check().is_err() {
         return;
     }
-    // SAFETY: the id is alive, and the queue is its own.
+    // SAFETY: the id is alive, and owns the queue.
     let srq = unsafe { std::mem::replace(&mut (*id.as_c()).srq, std::ptr::null_mut()) };
     if !srq.is_null() {
         shared_receive::destroy(Pointer::new(srq));

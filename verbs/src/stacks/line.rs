@@ -1,9 +1,9 @@
-//! A line of JSON in memory that is there already: for handlers of signals, which must not allocate.
+//! A line of JSON in preallocated memory: for signal handlers, which must not allocate.
 
 use std::ffi::CStr;
 use std::fmt::{self, Write};
 
-/// Bytes so far; what does not fit is an error, and nothing of it stays.
+/// The bytes so far. Data that does not fit is an error, and is not added even partly.
 pub(super) struct Line<'a> {
     room: &'a mut [u8],
     len: usize,
@@ -18,7 +18,7 @@ impl<'a> Line<'a> {
         &self.room[..self.len]
     }
 
-    /// Adds all that `add` writes, or nothing of it.
+    /// Adds everything that `add` writes, or nothing of it.
     pub(super) fn try_add(&mut self, add: impl FnOnce(&mut Line<'_>) -> fmt::Result) -> bool {
         let mut more = Line { room: &mut *self.room, len: self.len };
         let added = add(&mut more).is_ok();
@@ -29,7 +29,7 @@ impl<'a> Line<'a> {
         added
     }
 
-    /// A string as JSON has it. Bytes that are no ASCII stand as they are.
+    /// Adds a string in JSON form. Non-ASCII bytes are added unchanged.
     pub(super) fn text(&mut self, text: &[u8]) -> fmt::Result {
         self.bytes(b"\"")?;
         for &byte in text {
@@ -42,7 +42,7 @@ impl<'a> Line<'a> {
         self.bytes(b"\"")
     }
 
-    /// The same of a string of C.
+    /// Adds a C string in JSON form.
     pub(super) fn c_text(&mut self, text: &CStr) -> fmt::Result {
         self.text(text.to_bytes())
     }

@@ -1,4 +1,4 @@
-//! For whom a packet is, as `softnic_nic::sharing` says it.
+//! Finds the addressee of a packet, by the rules of `softnic_nic::sharing`.
 
 use softnic_nic::transports::QKEY_GSI;
 use softnic_wire::Opcode;
@@ -9,23 +9,24 @@ use super::{COMM_ID_BITS, GSI, MULTICAST, QPN_BITS, QPN_MASK, field, function};
 use crate::bpf::assembler::{Assembler, Label, Reg, Size, When};
 use crate::bpf::look::{loaded, need};
 
-/// Where to go with a packet, once it is known for whom it is.
+/// The labels to jump to once the addressee of a packet is known.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Addressee {
-    /// It is for the process whose number is in `R0`, which may be one that nobody has.
+    /// The packet is for the process whose number is in `R0`; that process may not exist.
     pub(super) process: Label,
-    /// It is for a group.
+    /// The packet is for a group.
     pub(super) everybody: Label,
-    /// No process can have it.
+    /// The packet is for no process.
     pub(super) nobody: Label,
-    /// It ends before that is known.
+    /// The packet ends before its addressee is known.
     pub(super) cut_off: Label,
 }
 
 impl Addressee {
-    /// Says for whom a packet is. `R2` is its BTH and `R3` its end; `R0` to `R5` are used, and the last eight bytes of the stack.
+    /// Finds the addressee of a packet. `R2` is the BTH and `R3` the end of the packet; `R0` to `R5` are used, and the last eight bytes of
+    /// the stack.
     ///
-    /// A request for a service that nobody has is the warden's.
+    /// A request for a service without a listener goes to the warden.
     pub(super) fn find(&self, a: &mut Assembler, maps: &MapFds) {
         use Reg::{R0, R1, R2, R10};
         let Addressee { process, everybody, nobody, cut_off } = *self;
@@ -76,14 +77,14 @@ impl Addressee {
     }
 }
 
-/// `dst` = the lower 24 bits of the word at `offset` from the BTH.
+/// Loads the lower 24 bits of the word at `offset` from the BTH into `dst`.
 pub(super) fn load_u24(a: &mut Assembler, dst: Reg, offset: i16) {
     a.load(Size::U32, dst, Reg::R2, offset);
     a.number_of_u32(dst);
     a.and(dst, QPN_MASK);
 }
 
-/// Jumps to `no` unless a packet to QP1 is one that a MAD travels in. `R2` is its BTH.
+/// Jumps to `no` unless a packet to QP1 can carry a MAD. `R2` is its BTH.
 pub(super) fn is_mad(a: &mut Assembler, no: Label) {
     let [high, low] = [(QKEY_GSI >> 16) as u16, QKEY_GSI as u16];
     a.load(Size::U8, Reg::R0, Reg::R2, field::OPCODE);
@@ -94,7 +95,7 @@ pub(super) fn is_mad(a: &mut Assembler, no: Label) {
     }
 }
 
-/// Jumps to `refusal` if a MAD of the vendor class is the answer of one who refuses. `R0` is used.
+/// Jumps to `refusal` if a MAD of the vendor class is an answer that refuses. `R0` is used.
 pub(super) fn is_refusal(a: &mut Assembler, refusal: Label) {
     let not = a.label();
     a.load(Size::U8, Reg::R0, Reg::R2, field::METHOD);
@@ -104,7 +105,7 @@ pub(super) fn is_refusal(a: &mut Assembler, refusal: Label) {
     a.place(not);
 }
 
-/// Goes to `of_queue_pair` with the receiver's queue pair in `R0`. The attribute of the MAD is in `R1`.
+/// Jumps to `of_queue_pair` with the receiver's queue pair in `R0`. The attribute of the MAD is in `R1`.
 fn negotiated(a: &mut Assembler, of_queue_pair: Label, nobody: Label) {
     use Reg::{R0, R1, R2};
     let [refusal, asks_or_answers] = [(); 2].map(|()| a.label());
@@ -113,7 +114,7 @@ fn negotiated(a: &mut Assembler, of_queue_pair: Label, nobody: Label) {
     a.jump_if(When::Equal, R0, Method::GET.0.into(), asks_or_answers);
     a.jump_if(When::NotEqual, R0, Method::GET_RESP.0.into(), nobody);
     a.place(asks_or_answers);
-    // What every MAD of softnic's begins with is the same.
+    // All MADs of softnic start with the same fields.
     let known = a.label();
     for attribute in [failover::FAILOVER_HELLO, failover::FAILOVER_REGION, failover::FAILOVER_PROOF] {
         a.jump_if(When::Equal, R1, loaded(attribute.0), known);
@@ -130,7 +131,7 @@ fn negotiated(a: &mut Assembler, of_queue_pair: Label, nobody: Label) {
     load_u24(a, R0, field::RECEIVER_QPN);
     a.jump(of_queue_pair);
 
-    // The transaction id ends with the number of the queue pair that offered.
+    // The transaction id ends with the number of the queue pair that made the offer.
     a.place(refusal);
     load_u24(a, R0, field::TRANSACTION);
     a.jump(of_queue_pair);

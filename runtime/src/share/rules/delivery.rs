@@ -1,4 +1,4 @@
-//! How a packet gets to a client, or to every member of a group.
+//! Delivers a packet to a client, or to every member of a group.
 
 use std::mem::offset_of;
 
@@ -8,20 +8,20 @@ use super::super::maps::{Client, MapFds, Port};
 use super::{field, function, skb};
 use crate::bpf::assembler::{Assembler, Label, Reg, Size, When};
 
-/// Bytes that are made to lie in one piece where fewer do: all that is looked at, behind the longest headers.
+/// Number of bytes that are made contiguous if fewer are: the inspected fields, behind the longest headers.
 const HEADERS: i32 = 14 + 2 * 4 + 40 + 8 + field::LOOKED_AT;
 
-/// How a program knows the bytes of a packet.
+/// How a program gets the length of a packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Length {
-    /// XDP: the kernel is asked.
+    /// XDP: by a call to the kernel.
     Xdp,
-    /// Classifier: what it is called with says it.
+    /// Classifier: from its argument.
     Skb,
 }
 
-/// `R0` = the client of the number in `number`, and `R2` = its interface; `R0` to `R5` are used, and four bytes of the stack. Jumps to `nobody` if
-/// nobody has that number.
+/// Sets `R0` to the client with the number in `number`, and `R2` to its interface. `R0` to `R5` are used, and four bytes of the stack.
+/// Jumps to `nobody` if no client has that number.
 pub(super) fn find_client(a: &mut Assembler, maps: &MapFds, number: Reg, nobody: Label) {
     a.store(Size::U32, Reg::R10, -4, number);
     a.copy(Reg::R2, Reg::R10);
@@ -33,7 +33,7 @@ pub(super) fn find_client(a: &mut Assembler, maps: &MapFds, number: Reg, nobody:
     a.jump_if(When::Equal, Reg::R2, 0, nobody);
 }
 
-/// Ends a program: the packet goes to the client of the number in `R0`; `R6` is what the program was called with. `R7` is used.
+/// Ends a program by delivering the packet to the client with the number in `R0`; `R6` is the program's argument. `R7` is used.
 pub(super) fn deliver(a: &mut Assembler, maps: &MapFds, length: Length, nobody: Label) {
     use Reg::{R0, R1, R6, R7};
     find_client(a, maps, R0, nobody);
@@ -50,21 +50,21 @@ pub(super) fn deliver(a: &mut Assembler, maps: &MapFds, length: Length, nobody: 
     redirect(a);
 }
 
-/// Counts a packet of so many bytes for a client. `R1` is used.
+/// Counts a packet of `bytes` bytes for a client. `R1` is used.
 fn count_received(a: &mut Assembler, client: Reg, bytes: Reg) {
     a.atomic_add(client, offset_of!(Client, rx_bytes) as i16, bytes);
     a.set(Reg::R1, 1);
     a.atomic_add(client, offset_of!(Client, rx_frames) as i16, Reg::R1);
 }
 
-/// Ends a program: the packet goes out by the interface in `R1`.
+/// Ends a program by sending the packet out by the interface in `R1`.
 pub(super) fn redirect(a: &mut Assembler) {
     a.set(Reg::R2, 0);
     a.call(function::REDIRECT);
     a.exit();
 }
 
-/// Ends a program, where nobody can have the packet, with a verdict.
+/// Ends a program for a packet without an addressee, with a verdict.
 pub(super) fn drop_for_nobody(a: &mut Assembler, maps: &MapFds, verdict: i32) {
     a.set_map_value(Reg::R1, maps.port);
     a.set(Reg::R2, 1);
@@ -73,16 +73,17 @@ pub(super) fn drop_for_nobody(a: &mut Assembler, maps: &MapFds, verdict: i32) {
     a.exit();
 }
 
-/// Makes a program hold the maps that it decides nothing by, too: `Maps::of_program` finds all maps by one program. `R1` is used.
+/// Makes a program refer to the maps that it does not use otherwise, because `Maps::of_program` finds all maps by one program. `R1` is
+/// used.
 pub(super) fn hold_all(a: &mut Assembler, maps: &MapFds) {
     a.set_map(Reg::R1, maps.members);
     a.set_map(Reg::R1, maps.addresses);
 }
 
-/// A copy of the packet goes to every member; `R6` is what the program was called with. `R0` to `R5` are used, and eight bytes of the stack.
+/// Sends a copy of the packet to every member; `R6` is the program's argument. `R0` to `R5` are used, and eight bytes of the stack.
 ///
-/// The function `copy` stands behind the program, as [`copy_to_member`] writes it. The verifier follows a function that the kernel calls once; of a
-/// loop it would follow a thousand rounds, which took 80 ms.
+/// The function `copy` follows the program, as [`copy_to_member`] writes it. The verifier follows a function that the kernel calls once. It
+/// would follow a thousand rounds of a loop, which took 80 ms.
 pub(super) fn copy_to_members(a: &mut Assembler, maps: &MapFds, copy: Label) {
     use Reg::{R1, R2, R3, R4, R6, R10};
     a.set_map_value(R1, maps.port);
@@ -95,8 +96,8 @@ pub(super) fn copy_to_members(a: &mut Assembler, maps: &MapFds, copy: Label) {
     a.call(function::LOOP);
 }
 
-/// The function that [`copy_to_members`] has called with the index of every member, to which a copy goes unless it is the one that is left
-/// out. A member counts what is sent to it, whether or not its veth has room.
+/// The function that [`copy_to_members`] has called with the index of every member. Each member gets a copy, except the one that is left
+/// out. The copy is counted for the member whether or not its veth has room.
 pub(super) fn copy_to_member(a: &mut Assembler, maps: &MapFds, copy: Label, left_out: Option<Process>) {
     use Reg::{R0, R1, R2, R3, R6, R7, R10};
     let next = a.label();
@@ -123,11 +124,11 @@ pub(super) fn copy_to_member(a: &mut Assembler, maps: &MapFds, copy: Label, left
     a.exit();
 }
 
-/// Begins a classifier: `R6` is what it was called with, `R2` the packet's beginning and `R3` its end. Who finds less than he needs goes to
-/// the label that this gives back.
+/// Starts a classifier: `R6` is its argument, `R2` the start of the packet and `R3` its end. Code that finds fewer bytes than it needs
+/// jumps to the returned label.
 ///
-/// The headers of a packet may lie in several pieces, of which a program sees the first. Most often that is enough; else the program begins
-/// again, once, with the headers in one piece. `R8` says which time it is.
+/// The headers of a packet may be in several fragments, of which a program sees the first. Mostly that is enough. Otherwise the program
+/// starts over, once, with the headers made contiguous; `R8` counts the passes.
 pub(super) fn begin_classifier(a: &mut Assembler, too_short: Label) -> Label {
     use Reg::{R0, R1, R2, R3, R6, R8};
     let [look, cut_off, short] = [(); 3].map(|()| a.label());

@@ -1,4 +1,4 @@
-//! Classifier on the outer end of a client's veth: what the client may send, and where it goes.
+//! The classifier on the outer end of a client's veth: which packets the client may send, and to which destination.
 
 use std::mem::offset_of;
 
@@ -15,22 +15,23 @@ use super::{COMM_ID_BITS, GSI, QPN_BITS, TC_ACT_SHOT, field, function, skb};
 use crate::bpf::assembler::{Assembler, Code, Label, Reg, Size, When};
 use crate::bpf::look::{Look, loaded, need};
 
-/// Where the source address of the packet is on the stack. What others use of the stack is nearer to its end.
+/// The location of the packet's source address on the stack. Other uses of the stack are closer to its end.
 const SOURCE: i16 = -24;
 
 const PORT_MAC: i16 = offset_of!(Port, mac) as i16;
 
-/// Nanoseconds in which a client may send one more datagram to QP1, and how far it may be ahead of that: 2048 a second, and 1024 at once. That is
-/// half of what a NIC takes from one address, which all clients have: one that floods leaves the others the other half.
+/// The interval in nanoseconds after which a client may send one more datagram to QP1, and the burst: 2048 a second, and 1024 at once. That
+/// is half of what a NIC accepts from one address, and all clients share one address: a client that floods QP1 leaves the other half to the
+/// others.
 const GSI_INTERVAL: i32 = 1_000_000_000 / 2048;
 const GSI_BURST: i32 = 1023 * GSI_INTERVAL;
 
 /// The program for the packets of one client.
 ///
-/// A client sends RoCE of the port's addresses and of its own queue pairs and connections. RC and UC packets do not say which queue pair
-/// they are from, so of these only the addresses are checked: the receiver's queue pair number, and what it expects, are all that keeps
-/// other senders behind its peer's address out, as on any wire. Once the number is taken back, nothing goes out, and nothing is counted for
-/// the number's next owner.
+/// A client may send RoCE packets from the port's addresses, and from its own queue pairs and connections. RC and UC packets do not name
+/// their source queue pair, so of these only the addresses are checked. The receiver's queue pair number and its expected PSN are the only
+/// protection against other senders behind the peer's address, as on any wire. Once the client's number is freed, its packets are dropped,
+/// and nothing is counted for the next owner of the number.
 pub(crate) fn egress(maps: &Maps, process: Process) -> Code {
     use Reg::{R0, R1, R2, R3, R5, R6, R7, R8, R9, R10};
     let maps = maps.fds();
@@ -62,7 +63,7 @@ pub(crate) fn egress(maps: &Maps, process: Process) -> Code {
     a.set(R1, 1);
     a.atomic_add(R8, offset_of!(Client, tx_frames) as i16, R1);
 
-    // Where to?
+    // Find the destination.
     is_mac_of_port(&mut a, &maps, 0, remote);
     let [receiver, nobody, everybody] = [(); 3].map(|()| a.label());
     a.copy(R2, R7);
@@ -104,7 +105,7 @@ pub(crate) fn egress(maps: &Maps, process: Process) -> Code {
     a.finish()
 }
 
-/// Ends a program: a packet is counted for a client, and dropped.
+/// Ends a program: counts a packet for a client, and drops it.
 fn count_and_drop(a: &mut Assembler, client: Reg, counter: usize) {
     a.set(Reg::R1, 1);
     a.atomic_add(client, counter as i16, Reg::R1);
@@ -112,7 +113,7 @@ fn count_and_drop(a: &mut Assembler, client: Reg, counter: usize) {
     a.exit();
 }
 
-/// Jumps to `no` unless the address at `offset` from the packet's beginning, in `R9`, is the port's. `R0`, `R1` and `R5` are used.
+/// Jumps to `no` unless the address at `offset` from the start of the packet, in `R9`, is the port's. `R0`, `R1` and `R5` are used.
 fn is_mac_of_port(a: &mut Assembler, maps: &MapFds, offset: i16, no: Label) {
     use Reg::{R0, R1, R5, R9};
     a.set_map_value(R5, maps.port);
@@ -123,8 +124,8 @@ fn is_mac_of_port(a: &mut Assembler, maps: &MapFds, offset: i16, no: Label) {
     }
 }
 
-/// Jumps to `no` unless the packet may come from this process, by the queue pair, or the connection, that it says it is from. `R2` is its BTH and
-/// `R3` its end; `R0`, `R1`, `R4` and `R5` are used.
+/// Jumps to `no` unless the source queue pair, or connection, that the packet names belongs to this process. `R2` is the BTH and `R3` the
+/// end of the packet; `R0`, `R1`, `R4` and `R5` are used.
 fn is_from_own_queue_pair(a: &mut Assembler, process: Process, cut_off: Label, no: Label) {
     use Reg::{R0, R1, R2, R5};
     let number = process.number() as i32;
@@ -134,7 +135,7 @@ fn is_from_own_queue_pair(a: &mut Assembler, process: Process, cut_off: Label, n
     a.load(Size::U8, R1, R2, field::OPCODE);
     a.and(R1, 0xe0);
     a.jump_if(When::Equal, R1, (Opcode::UD_SEND_ONLY.0 & 0xe0).into(), datagram);
-    // Nothing but datagrams goes to QP1.
+    // Only datagrams are sent to QP1.
     a.jump_if(When::Equal, R5, GSI, no);
     a.jump(yes);
 
@@ -153,22 +154,22 @@ fn is_from_own_queue_pair(a: &mut Assembler, process: Process, cut_off: Label, n
     is_mad(a, no);
     a.load(Size::U8, R1, R2, field::CLASS);
     a.jump_if(When::Equal, R1, Class::CM.0.into(), cm);
-    // Nothing of ours sends MADs of other classes.
+    // No client of softnic sends MADs of other classes.
     a.jump_if(When::NotEqual, R1, vendor::CLASS.0.into(), no);
-    // One who refuses does not say his queue pair.
+    // A refusal does not contain the sender's queue pair number.
     is_refusal(a, yes);
     load_u24(a, R0, field::SENDER_QPN);
     a.jump(own_queue_pair);
 
     a.place(cm);
     a.load(Size::U16, R1, R2, field::ATTRIBUTE);
-    // It has the id of the question, and none of the sender's.
+    // A SIDR_REP has the id of the request, and none of the sender's.
     a.jump_if(When::Equal, R1, loaded(Attribute::CM_SIDR_REP.0), yes);
     a.load(Size::U32, R0, R2, field::LOCAL_ID);
     a.number_of_u32(R0);
     let id = a.label();
     a.jump_if(When::NotEqual, R0, 0, id);
-    // One who refuses a request has no id yet.
+    // A REJ of a request has no local id yet.
     a.jump_if(When::Equal, R1, loaded(Attribute::CM_REJ.0), yes);
     a.place(id);
     a.shift_right(R0, COMM_ID_BITS);
@@ -176,9 +177,10 @@ fn is_from_own_queue_pair(a: &mut Assembler, process: Process, cut_off: Label, n
     a.place(yes);
 }
 
-/// Jumps to `over` with a packet that is above the rate of the client in `R8` (GCRA: a packet is early when those before it would
-/// not have been sent yet at that rate, and too early when that is more than the burst ahead). Two cores that send for one client at the same moment
-/// may both begin from the same `due`, and one of the packets is then free: a lock would cost every packet more than that.
+/// Jumps to `over` with a packet that exceeds the rate of the client in `R8`. The algorithm is GCRA: a packet is early if the packets
+/// before it would not have been sent yet at that rate, and too early if it is early by more than the burst. Two cores that send for one
+/// client at the same moment may both start from the same `due`; then one of the packets is not counted. A lock would cost every packet
+/// more than that.
 fn police(a: &mut Assembler, over: Label) {
     use Reg::{R1, R2, R3, R4, R6, R8};
     let [cost, due, burst] = [offset_of!(Client, cost), offset_of!(Client, due), offset_of!(Client, burst)];
@@ -197,7 +199,7 @@ fn police(a: &mut Assembler, over: Label) {
     a.place(unlimited);
 }
 
-/// The same for datagrams to QP1, of which a client may send a number, not bytes. `R7` is the BTH.
+/// As `police`, for datagrams to QP1, whose number is limited rather than their bytes. `R7` is the BTH.
 fn police_gsi(a: &mut Assembler, over: Label) {
     use Reg::{R2, R3, R4, R5, R7, R8};
     let due = offset_of!(Client, gsi_due);
@@ -213,8 +215,8 @@ fn police_gsi(a: &mut Assembler, over: Label) {
     a.place(another);
 }
 
-/// Sets `R3` to when the next packet may begin at a rate, by what is at `due` of the client in `R8`; jumps to `over` when that is more than `R4`
-/// nanoseconds from now, which is in `R0`.
+/// Sets `R3` to the time at which the next packet may start at a rate, from the field at `due` of the client in `R8`. Jumps to `over` if
+/// that time is more than `R4` nanoseconds after the current time, which is in `R0`.
 fn begin_of_next(a: &mut Assembler, due: usize, over: Label) {
     use Reg::{R0, R3, R4, R8};
     let late = a.label();

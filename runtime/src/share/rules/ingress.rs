@@ -1,4 +1,4 @@
-//! XDP on the interface: RoCE goes to the client that it is for, all else to the kernel.
+//! The XDP program on the interface: redirects RoCE packets to their clients, and passes all others to the kernel.
 
 use super::super::maps::Maps;
 use super::addressee::Addressee;
@@ -7,7 +7,8 @@ use crate::bpf::assembler::{Assembler, Code, Reg, Size};
 use crate::bpf::look::{DATA, DATA_END, Look};
 use crate::bpf::{XDP_DROP, XDP_PASS};
 
-/// The program for an interface whose driver runs XDP. Packets for groups go on to [`spread`](super::spread()): XDP cannot copy a packet.
+/// The program for an interface whose driver runs XDP. It leaves packets for groups to [`spread`](super::spread()), because XDP cannot copy
+/// a packet.
 pub(crate) fn ingress(maps: &Maps) -> Code {
     use Reg::{R0, R1, R2, R3, R6};
     let maps = maps.fds();

@@ -1,4 +1,5 @@
-//! Classifier on the interface: RoCE for groups goes to every member, and what XDP left goes to the client that it is for.
+//! The classifier on the interface: copies RoCE packets for groups to every member, and delivers the packets that XDP left to their
+//! clients.
 
 use super::super::maps::Maps;
 use super::addressee::Addressee;
@@ -7,8 +8,9 @@ use super::{TC_ACT_SHOT, TC_ACT_UNSPEC};
 use crate::bpf::assembler::{Assembler, Code, Reg, When};
 use crate::bpf::look::Look;
 
-/// The program for what [`ingress`](super::ingress()) leaves to the kernel, or for everything, where the driver of an interface does not
-/// run XDP: behind the driver XDP would copy every packet, and kernels (6.18) show a classifier no Ethernet header behind that.
+/// The program for the packets that [`ingress`](super::ingress()) leaves to the kernel, or for all packets if the driver of the interface
+/// does not run XDP. XDP behind the driver is not used instead, because it would copy every packet, and kernels (6.18) then show a
+/// classifier no Ethernet header.
 pub(crate) fn spread(maps: &Maps) -> Code {
     let maps = maps.fds();
     let mut a = Assembler::default();
@@ -17,7 +19,7 @@ pub(crate) fn spread(maps: &Maps) -> Code {
     Look { tags: true, source: None, cut_off, other }.for_roce(&mut a);
     Addressee { process, everybody, nobody, cut_off: cut_off_behind_udp }.find(&mut a, &maps);
 
-    // The second time, too: it is RoCE, so the kernel does not get it.
+    // On the second pass, too: the packet is RoCE, so the kernel does not get it.
     a.place(cut_off_behind_udp);
     a.jump_if(When::Equal, Reg::R8, 0, cut_off);
     a.jump(nobody);

@@ -1,4 +1,4 @@
-//! Every verdict of every program, by runs of the kernel over frames that no interface ever sees.
+//! Every verdict of every program, by test runs in the kernel over frames that never reach an interface.
 
 mod agreement;
 mod frames;
@@ -24,13 +24,13 @@ const TC_ACT_UNSPEC: u32 = u32::MAX;
 const TC_ACT_SHOT: u32 = 2;
 const TC_ACT_REDIRECT: u32 = 7;
 
-/// Processes that there are.
+/// The existing processes.
 const CLIENTS: [u32; 5] = [1, 2, 77, 600, 1022];
-/// The one whose packets are checked.
+/// The process whose outgoing packets are checked.
 const SENDER: u32 = 77;
-/// The one that gets requests for services nobody has.
+/// The process that gets requests for services without a listener.
 const WARDEN: u32 = 600;
-/// A process that there is not.
+/// A process that does not exist.
 const STRANGER: u32 = 78;
 /// A service of the second client.
 const SERVICE: ServiceId = ServiceId::ip(ServiceId::TCP, 4711);
@@ -39,7 +39,7 @@ fn process(number: u32) -> Process {
     Process::new(number).unwrap()
 }
 
-/// A shared port with some clients. Their interfaces do not exist, so no frame goes anywhere.
+/// A shared port with some clients. Their interfaces do not exist, so no frame is delivered.
 struct SharedPort {
     maps: Maps,
     ingress: Program,
@@ -47,13 +47,13 @@ struct SharedPort {
     egress: Program,
 }
 
-/// What a program did with a frame.
+/// The effect of a program on a frame.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     verdict: u32,
-    /// The clients that it counted a frame for.
+    /// The clients for which the program counted a frame.
     receivers: Vec<u32>,
-    /// Whether it counted a frame for nobody.
+    /// Whether the program counted the frame as one without an addressee.
     nobody: bool,
 }
 
@@ -61,7 +61,7 @@ impl SharedPort {
     fn new() -> Option<SharedPort> {
         let maps = Maps::new()
             .inspect_err(|e| {
-                // Past the test harness, which shows nothing of tests that pass.
+                // Written past the test harness, which shows no output of tests that pass.
                 let _ = writeln!(std::io::stderr(), "LEFT OUT: the programs of a shared port: bpf(2): {e}");
             })
             .ok()?;
@@ -81,7 +81,7 @@ impl SharedPort {
         })
     }
 
-    /// A port whose clients with these numbers are in a group.
+    /// A port on which the clients with these numbers are members of groups.
     fn with_members(members: &[u32]) -> Option<SharedPort> {
         let port = SharedPort::new()?;
         port.maps.set_members(&members.iter().map(|&n| process(n)).collect::<Vec<_>>()).unwrap();
@@ -92,8 +92,8 @@ impl SharedPort {
         self.maps.client(process(number)).unwrap().unwrap()
     }
 
-    /// What happens to a frame that comes in by an interface whose driver runs XDP. Without XDP the same happens, but that copies for groups are
-    /// made at once.
+    /// The effect on a frame that arrives at an interface whose driver runs XDP. Without XDP the effect is the same, except that copies for
+    /// groups are made at once.
     fn receive(&self, frame: &[u8]) -> Outcome {
         let outcome = self.run(&self.ingress, frame);
         let verdict = match outcome.verdict {
@@ -120,17 +120,17 @@ impl SharedPort {
     }
 }
 
-/// What happens to a frame that one client gets.
+/// The effect on a frame for one client.
 fn to(verdict: u32, receiver: u32) -> Outcome {
     Outcome { verdict, receivers: vec![receiver], nobody: false }
 }
 
-/// What happens to a frame that no client gets.
+/// The effect on a frame that no client gets.
 fn only(verdict: u32) -> Outcome {
     Outcome { verdict, receivers: vec![], nobody: false }
 }
 
-/// What happens to a frame that is for nobody.
+/// The effect on a frame without an addressee.
 fn for_nobody(verdict: u32) -> Outcome {
     Outcome { nobody: true, ..only(verdict) }
 }

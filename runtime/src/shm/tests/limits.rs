@@ -1,4 +1,4 @@
-//! Limits of the system, and processes of other PID namespaces. Limits are a process's, so each test is a process of its own.
+//! Limits of the system, and processes in other PID namespaces. Limits apply to a whole process, so each test runs in its own process.
 
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,7 @@ use super::*;
 
 const VARIABLE: &str = "SOFTNIC_TEST_SHM_LIMITS";
 
-/// A process that has `play` done with this word, under the words of `wrapper`.
+/// A process that calls `play` with this word, started by the command `wrapper`.
 fn process(wrapper: &[&str], word: &str) -> Child {
     let program = std::env::current_exe().unwrap();
     let mut words = wrapper.iter().map(std::ffi::OsStr::new).chain([program.as_os_str()]);
@@ -34,17 +34,17 @@ fn play() {
     }
 }
 
-/// Descriptors may have numbers below this one.
+/// Limits descriptors to numbers below this one.
 fn limit(descriptors: u64) {
     setrlimit(Resource::Nofile, Rlimit { current: Some(descriptors), ..getrlimit(Resource::Nofile) }).unwrap();
 }
 
-/// The lowest number that no descriptor has: with that as the limit, none is left.
+/// The lowest free descriptor number: with that as the limit, no descriptor can be opened.
 fn free() -> u64 {
     fs::File::open("/dev/null").unwrap().as_raw_fd() as u64
 }
 
-/// Waits until threads that hand over rings have closed what they needed for it.
+/// Waits until the threads that hand over rings have closed their descriptors.
 fn settle() {
     let open = || fs::read_dir("/proc/self/fd").unwrap().count();
     let (mut before, mut same) = (open(), 0);
@@ -86,7 +86,7 @@ fn peers_come_and_go_without_descriptors() {
     assert!(b.directory.claim(service).unwrap());
     send(&mut a, &[&to_b]);
     receive(&mut b, 1);
-    // Somebody is about to bring a ring.
+    // Another process is about to bring a ring.
     let door = folder.0.join(format!("{:04}", b.process().number()));
     let address = rustix::net::SocketAddrUnix::new(&door).unwrap();
     let [first, second] = [(); 2].map(|()| {
@@ -104,7 +104,7 @@ fn peers_come_and_go_without_descriptors() {
     settle();
     let none_left = free();
     limit(none_left);
-    // A thread that still held a descriptor when the limit was drawn leaves a hole below it.
+    // A thread that still held a descriptor when the limit was set leaves a free number below the limit.
     let _held: Vec<OwnedFd> = std::iter::from_fn(|| rustix::io::dup(&first.2).ok()).collect();
     assert_eq!(send(&mut a, &[&to_c, &to_b]), 2);
     assert_eq!((receive(&mut b, 1), a.lost()), (vec![to_b.clone()], 1), "the old one goes on");
@@ -117,7 +117,7 @@ fn peers_come_and_go_without_descriptors() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!((b.inlets.len(), b.lost()), (1, 0), "who waits to be let in goes on waiting");
-    // There is one for the connection, and none for the ring.
+    // One descriptor is free for the connection, and none for the ring.
     limit(none_left + 1);
     while b.lost() == 0 {
         std::thread::yield_now();
@@ -136,7 +136,7 @@ fn without_descriptors_new_peers_are_lost_and_counted_and_old_ones_go_on() {
     assert!(process(&[], "run").wait().unwrap().success());
 }
 
-/// Rings of that many NICs of one process.
+/// Number of rings, from as many NICs of one process.
 const MANY: usize = 40;
 
 fn take_rings(folder: &str) {
@@ -152,7 +152,7 @@ fn processes_of_other_containers_are_let_in_though_they_cannot_be_told_apart() {
         let _ = writeln!(std::io::stderr(), "LEFT OUT: processes of other containers: no PID namespace without root");
         return;
     }
-    // From inside, nobody outside has a number.
+    // Processes outside the container have no process ID inside it.
     let mut container = process(&alone, folder.0.to_str().unwrap());
     let begin = Instant::now();
     while !folder.0.join("0001").exists() {
@@ -188,9 +188,9 @@ fn those_who_connect_and_say_nothing_keep_nobody_out() {
         let _silent: Vec<_> = (0..200).map(|_| UnixStream::connect(&door).unwrap()).collect();
         send(&mut a, &[frame_to(b.process(), 1)]);
         receive(&mut b, 1);
-        // They may stay for a second each, 64 at a time.
+        // Connections may wait for a second each, 64 at a time.
         begin.elapsed() < Duration::from_secs(1)
     };
-    // Something else may have kept the machine busy.
+    // Other load may have delayed this machine.
     assert!((0..5).any(|_| in_time()));
 }

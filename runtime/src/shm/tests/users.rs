@@ -1,4 +1,4 @@
-//! Several users of one host, as processes of their own: needs root. And hosts without a folder for anybody.
+//! Several users of one host, as separate processes (needs root), and hosts without a usable folder.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use super::*;
 
 const VARIABLE: &str = "SOFTNIC_TEST_SHM_USERS";
 
-/// What a process hears that sends a frame to number 1 of a network, under the words of `wrapper`: nothing if that goes well.
+/// The error of a process that sends a frame to number 1 of a network, started by the command `wrapper`; empty on success.
 fn join(wrapper: &[&str], device: &str) -> String {
     let program = std::env::current_exe().unwrap();
     let mut words = wrapper.iter().map(std::ffi::OsStr::new).chain([program.as_os_str()]);
@@ -35,7 +35,7 @@ fn play() {
     }
 }
 
-/// Whether other users can be had here; said if not.
+/// Whether the test can act as other users; prints a note if not.
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root()
         && Command::new("setpriv").arg("--version").output().is_ok_and(|o| o.status.success());
@@ -76,7 +76,7 @@ fn users_of_one_group_talk_in_its_folder_and_others_are_refused() {
     assert!(why.contains("Permission denied"), "{why}");
     let why = join_as(64_011, group, name);
     assert!(why.contains("it belongs to another user"), "{why}");
-    // Others may go on, and nobody was counted as harm.
+    // Processes of the group continue, and nothing was counted as lost.
     assert_eq!(join_as(64_011, group, &device), "");
     assert_eq!((receive(&mut first, 1).len(), first.lost()), (1, 0));
 }

@@ -1,4 +1,4 @@
-//! Each phase against figures that were worked out by hand, and what holds after any sequence of events.
+//! Each phase compared with hand-computed figures, and properties that hold after any sequence of events.
 
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ fn it_starts_at_the_line_rate_and_paces_nothing() {
 fn a_notification_cuts_by_half_of_alpha_and_raises_alpha() {
     let mut cc = dcqcn();
     notify(&mut cc, us(1000));
-    // α = 1: by half; α = 255/256 · 1 + 1/256 = 1.
+    // α = 1: a cut by half; α = 255/256 · 1 + 1/256 = 1.
     assert_eq!((cc.rate(), cc.target(), cc.alpha()), (20 * GBIT, 40 * GBIT, 1.0));
     notify(&mut cc, us(1050));
     assert_eq!((cc.rate(), cc.target()), (10 * GBIT, 20 * GBIT));
@@ -44,10 +44,10 @@ fn a_notification_cuts_by_half_of_alpha_and_raises_alpha() {
 fn alpha_falls_by_a_256th_for_each_55_us_without_a_notification() {
     let mut cc = dcqcn();
     notify(&mut cc, us(0));
-    // 109 µs are one whole period: α = 255/256 when this one comes, and then 255/256 · 255/256 + 1/256.
+    // 109 µs contain one whole period: α = 255/256 when this notification arrives, and then 255/256 · 255/256 + 1/256.
     notify(&mut cc, us(109));
     assert_eq!(cc.alpha(), 255.0 * 255.0 / 65536.0 + 1.0 / 256.0);
-    // The cut was by half of the first. Before it the rate rose once, half of the way from 20 to 40.
+    // The cut was by half of the first α. Before it the rate rose once, half of the way from 20 to 40.
     assert_eq!((cc.target(), cc.rate()), (30 * GBIT, 30 * GBIT - 30 * GBIT * 255 / 512));
 }
 
@@ -56,7 +56,7 @@ fn alpha_goes_down_to_nothing_and_up_again_slowly() {
     let mut cc = dcqcn();
     notify(&mut cc, us(0));
     notify(&mut cc, us(55 * 100_000));
-    // It was next to 0, so that the cut was next to nothing; now it is one 256th.
+    // α was almost 0, so the cut was almost nothing; now α is 1/256.
     assert_eq!(cc.target(), LINE);
     assert!(cc.rate() > LINE - LINE / 1_000_000, "{}", cc.rate());
     assert!((cc.alpha() - 1.0 / 256.0).abs() < 1e-6, "{}", cc.alpha());
@@ -94,7 +94,7 @@ fn additive_increase_follows_when_one_of_the_two_has_passed_five() {
 fn bytes_raise_the_rate_as_periods_do() {
     let mut cc = dcqcn();
     notify(&mut cc, us(0));
-    // Two events of 10 MB within a period of the timer.
+    // Two events of 10 MB within one period of the timer.
     for _ in 0..2500 {
         cc.on_sent(us(1), 4000);
     }
@@ -113,7 +113,8 @@ fn hyper_increase_follows_when_both_have_passed_five_and_grows() {
     }
     let from = 3;
     let ten_megabytes = |cc: &mut Dcqcn, at| (0..2500).for_each(|_| cc.on_sent(at, 4000));
-    // Six events by bytes, the sixth of them additive; then six by timer, all additive till the sixth, which is the first hyper one.
+    // Six events by bytes, of which the sixth is additive; then six by timer, all additive until the sixth, which is the first hyper
+    // increase.
     for _ in 0..6 {
         ten_megabytes(&mut cc, us(from));
     }
@@ -159,7 +160,7 @@ fn the_rate_stops_at_the_floor_and_at_the_line() {
 fn packets_leave_at_the_rate() {
     let mut cc = dcqcn();
     notify(&mut cc, us(1000));
-    // 4976 bytes and 24 around them at 20 Gbit/s: 2 µs each.
+    // 4976 bytes and 24 bytes of framing at 20 Gbit/s: 2 µs each.
     let mut now = us(1000);
     for n in 0..20 {
         assert_eq!(now, us(1000 + 2 * n));
@@ -172,15 +173,15 @@ fn packets_leave_at_the_rate() {
 fn a_packet_that_waits_leaves_earlier_when_the_rate_rises_meanwhile() {
     let mut cc = Dcqcn::new(80_000_000, DcqcnConfig::default());
     notify(&mut cc, us(0));
-    // 1000 bytes at 40 Mbit/s would take 200 µs. In 55 µs 275 bytes are paid for; then come 60 Mbit/s, 412.5 bytes; then 70 Mbit/s,
-    // which takes 35.714 µs for the other 312.5.
+    // 1000 bytes at 40 Mbit/s would take 200 µs. 275 bytes are paid for in 55 µs; then 412.5 bytes at 60 Mbit/s; then 70 Mbit/s, at which
+    // the other 312.5 take 35.714 µs.
     cc.on_sent(us(0), 976);
     assert_eq!(cc.next_send(), Instant::from_nanos(110_000 + 35_715));
-    // Asked for later, it is the same.
+    // A later query returns the same time.
     cc.advance(us(100));
     assert_eq!(cc.next_send(), Instant::from_nanos(110_000 + 35_715));
-    // A notification takes it back. At 100 µs 387.5 bytes are to be paid for, α is 255/256, and the rate falls from 60 to 30.117 Mbit/s.
-    // In 55 µs that pays for 207.056 bytes; at 45.059 the other 180.444 take 32.037 µs.
+    // A notification undoes the increase. At 100 µs 387.5 bytes are still to be paid for, α is 255/256, and the rate falls from 60 to
+    // 30.117 Mbit/s. In 55 µs that pays for 207.056 bytes; at 45.059 the other 180.444 take 32.037 µs.
     notify(&mut cc, us(100));
     assert_eq!(cc.rate(), 60_000_000 - 60_000_000 * 255 / 512);
     let expected = 155_000 + 32_037;
@@ -261,7 +262,8 @@ proptest! {
         }
     }
 
-    /// Who sends as early as it may, whatever it is told, never sends more than the line's rate and the burst allow; and gets to send.
+    /// A sender that sends as early as permitted, whatever the notifications are, never exceeds the link rate and the burst; and it makes
+    /// progress.
     #[test]
     fn what_leaves_fits_the_rates_that_there_were(gaps in prop::collection::vec(10u64..500, 1..100)) {
         let mut cc = Dcqcn::new(10 * GBIT, DcqcnConfig::default());
@@ -278,7 +280,7 @@ proptest! {
                 packets += 1;
             }
             now = Instant::from_nanos(next_cnp);
-            // The rate only rises between notifications, so the highest is the one now.
+            // The rate only rises between notifications, so the current rate is the highest.
             cc.advance(now);
             allowed += cc.rate() as f64 * (next_cnp - last) as f64 / 1e9 + 1024.0 * 8.0;
             prop_assert!(sent <= allowed, "after {n}: {sent} bits of {allowed}");

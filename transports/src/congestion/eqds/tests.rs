@@ -1,10 +1,10 @@
-//! One queue pair's credit, packet by packet; and what holds whatever is lost, doubled, delayed or forged.
+//! One queue pair's credit, packet by packet; and properties that hold under any loss, duplication, delay or forgery.
 
 use proptest::prelude::*;
 
 use super::*;
 
-const LINE: u64 = 8_000_000_000; // a byte a nanosecond
+const LINE: u64 = 8_000_000_000; // one byte per nanosecond
 const SPEC: u32 = 10_000;
 
 fn at(us: u64) -> Instant {
@@ -15,7 +15,7 @@ fn config() -> EqdsConfig {
     EqdsConfig { speculative: SPEC, quantum: 4000, share: 1000, ..EqdsConfig::default() }
 }
 
-/// A sender and a receiver that agreed.
+/// A sender and a receiver that agreed on credit.
 fn pair() -> [Credit; 2] {
     [(1, 2), (2, 1)].map(|(own, peer)| {
         let mut credit = Credit::new(config());
@@ -25,14 +25,14 @@ fn pair() -> [Credit; 2] {
     })
 }
 
-/// The sender has so much waiting and says so.
+/// The sender has `waiting` bytes and requests credit.
 fn ask(sender: &mut Credit, receiver: &mut Credit, now: Instant, waiting: u32) {
     assert!(sender.has_something(waiting));
     let (psn, body) = sender.write(now, waiting);
     receiver.on_packet(now, psn, &body).unwrap();
 }
 
-/// The sender says what waits although little of it is new.
+/// The sender requests credit although little of it is new.
 fn ask_anyway(sender: &mut Credit, receiver: &mut Credit, now: Instant, waiting: u32) {
     let (psn, body) = sender.write(now, waiting);
     receiver.on_packet(now, psn, &body).unwrap();
@@ -49,7 +49,7 @@ fn who_was_idle_sends_a_speculative_window_and_then_waits_for_credit() {
     }
     assert_eq!((left, sender.room()), (10, 0));
     ask(&mut sender, &mut receiver, at(1), 5000);
-    // 15000 bytes in all: 4000 a turn, and the rest.
+    // 15000 bytes in all: 4000 per turn, and the rest.
     let mut turns = Vec::new();
     loop {
         receiver.take_turn(at(1), &mut pacer);
@@ -65,7 +65,7 @@ fn who_was_idle_sends_a_speculative_window_and_then_waits_for_credit() {
     }
     let us = |n: u64| at(1 + n);
     assert_eq!(turns, [(us(0), 4000, 4000), (us(4), 4000, 8000), (us(8), 4000, 12_000), (us(12), 3000, 15_000)]);
-    // All of it was granted: when the last bytes have left, the speculative window is whole again.
+    // All bytes were granted: when the last ones have left, the speculative window is free again.
     (0..5).for_each(|_| sender.on_sent(1000 - FRAMING));
     assert_eq!((sender.room(), sender.has_something(0), sender.due()), (SPEC, false, NEVER));
 }
@@ -74,10 +74,10 @@ fn who_was_idle_sends_a_speculative_window_and_then_waits_for_credit() {
 fn more_than_can_be_asked_for_at_a_time_is_asked_for_in_parts() {
     let [mut sender, mut receiver] = pair();
     let mut pacer = CreditPacer::new(LINE);
-    // What left by the speculative window counts beside what waits.
+    // Bytes sent in the speculative window count besides the waiting bytes.
     sender.on_sent(SPEC - FRAMING);
     ask(&mut sender, &mut receiver, at(0), u32::MAX);
-    // So does it when more is asked for in the middle.
+    // The same when more is requested in between.
     let mut now = at(0);
     for _ in 0..100 {
         receiver.take_turn(now, &mut pacer);
@@ -125,7 +125,7 @@ fn a_lost_packet_of_credit_costs_time_and_no_credit() {
         receiver.write(last, 0); // and is lost
     }
     assert_eq!((receiver.due(), sender.room()), (NEVER, 0));
-    // Nothing more would ever come: the sender asks, and hears the total.
+    // No further packet would arrive: the sender asks, and gets the total.
     let due = sender.due();
     assert_eq!(due, at(200));
     assert_eq!(sender.on_time(due), (0, true));
@@ -187,7 +187,7 @@ fn credit_that_nobody_needs_any_more_is_given_up() {
     let (psn, body) = receiver.write(at(1), 0);
     sender.on_packet(at(1), psn, &body).unwrap();
     assert_eq!(sender.room(), SPEC + granted);
-    // The message's time is over.
+    // The deadline of the message has passed.
     assert!(!sender.has_something(0));
     assert_eq!(sender.room(), SPEC);
 }
@@ -232,7 +232,7 @@ fn who_has_not_heard_whether_its_peer_speaks_it_grants_what_is_asked_for_and_ask
     let (psn, body) = receiver.write(at(0), 1 << 20);
     assert_eq!((body.granted, body.wanted), (4000, 0));
     assert_eq!((sender.on_packet(at(1), psn, &body), sender.granted), (Ok(()), 4000));
-    // It was told, and waits for nothing.
+    // The receiver has sent its report, and waits for nothing.
     receiver.take_turn(at(1), &mut pacer);
     assert!(!receiver.has_something(1 << 20) && receiver.due() != NEVER);
 }
@@ -270,7 +270,7 @@ fn who_has_more_waiting_is_granted_more_and_never_all() {
     loop {
         let (i, receiver) = all.iter_mut().enumerate().min_by_key(|(_, r)| r.due()).unwrap();
         let now = receiver.due();
-        // Three turns in a circle take 28 µs.
+        // Three turns in rotation take 28 µs.
         if now >= at(56) {
             break;
         }
@@ -281,15 +281,15 @@ fn who_has_more_waiting_is_granted_more_and_never_all() {
 }
 
 proptest! {
-    /// However packets are lost, doubled and delayed, a sender never sends more than was granted and its speculative window, never counts
-    /// more than was granted, and has all of it in the end.
+    /// Under any loss, duplication and delay of packets, a sender never sends more than was granted plus its speculative window, never
+    /// counts more than was granted, and receives all credit in the end.
     #[test]
     fn no_credit_is_made_or_lost(
         fates in prop::collection::vec((0..4u8, 1..50_000u32), 1..60),
         start in any::<u32>(),
     ) {
         let [mut sender, mut receiver] = pair();
-        // Totals count round.
+        // Totals wrap around.
         for total in [&mut sender.sent, &mut sender.granted, &mut sender.said, &mut sender.said_most] {
             *total = start;
         }
@@ -300,7 +300,7 @@ proptest! {
         for (fate, more) in fates.into_iter().chain(quiet) {
             waiting += more;
             now += 300;
-            // The low bit is the fate of the request, the other that of the answer: lost, or not.
+            // The low bit is the fate of the request, the next one that of the answer: lost or not.
             sender.on_time(at(now));
             if sender.has_something(waiting) {
                 let packet = sender.write(at(now), waiting);

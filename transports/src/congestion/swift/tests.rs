@@ -1,4 +1,4 @@
-//! Each rule of the paper against figures that were worked out by hand, and what holds after any sequence of events.
+//! Each rule of the paper compared with hand-computed figures, and properties that hold after any sequence of events.
 
 use proptest::prelude::*;
 
@@ -28,13 +28,13 @@ fn below_the_target_the_window_grows_by_one_packet_a_round_trip() {
     let mut swift = plain(10_000);
     acknowledge(&mut swift, 0, 10, 20);
     assert_eq!(swift.window_in_packets(), 11_000);
-    // Half of a window is half of a packet.
+    // Half a window of acknowledgements increases it by half a packet.
     acknowledge(&mut swift, 10, 11, 20);
     let half = swift.window_in_packets();
     assert_eq!(half, 12_000);
     acknowledge(&mut swift, 20, 6, 20);
     assert_eq!(swift.window_in_packets(), 12_500);
-    // An answer without a time counts as the last one that had a time.
+    // An answer without a time counts as the last one with a time.
     swift.on_feedback(at(30), Feedback::Acknowledged { bytes: 6250, rtt: None });
     assert_eq!(swift.window_in_packets(), 13_000);
 }
@@ -56,7 +56,7 @@ fn above_the_target_it_is_cut_by_beta_of_the_excess_once_a_round_trip() {
     assert_eq!(swift.window_in_packets(), 12_000, "49 µs after the last cut");
     acknowledge(&mut swift, 150, 1, 50);
     assert_eq!(swift.window_in_packets(), 7199);
-    // (1000 − 25) / 1000 · 0.8 is more than a half.
+    // (1000 − 25) / 1000 · 0.8 is more than a half, the maximum.
     acknowledge(&mut swift, 2000, 1, 1000);
     assert_eq!(swift.window_in_packets(), 3599);
 }
@@ -75,7 +75,7 @@ fn a_loss_halves_it_once_a_round_trip_and_five_timeouts_leave_the_least() {
     swift.on_feedback(at(2000), Feedback::Timeout);
     assert_eq!(swift.window_in_packets(), 9, "a hundredth of a packet, in fixed point");
     assert!(swift.window() < 1000 && swift.window() > 0);
-    // A mark tells it nothing.
+    // A mark has no effect.
     swift.on_feedback(at(3000), Feedback::CongestionNotification);
     assert_eq!(swift.window_in_packets(), 9);
 }
@@ -115,7 +115,7 @@ fn on_a_path_longer_than_any_target_the_target_counts_from_the_shortest_round_tr
     far.shortest = None;
     acknowledge(&mut far, 0, 0, 40_000);
     assert!(far.target() > 40_025 * US && far.target() < 40_127 * US, "{:?}", far.target());
-    // A shorter one shows that it was a queue.
+    // A shorter round trip shows that the longer ones included a queue.
     acknowledge(&mut far, 50_000, 0, 30);
     assert!(far.target() < 127 * US, "{:?}", far.target());
 }
@@ -161,11 +161,11 @@ proptest! {
                 prop_assert!(swift.window() <= before);
             }
             prop_assert!(swift.window >= fixed(10) && swift.window() > 0);
-            // A path that was taken for a longer one had a higher one.
+            // A path that was taken for a longer one had a higher ceiling.
             most = most.max(swift.ceiling());
             prop_assert!(swift.window <= most);
             let wait = swift.next_send().saturating_since(now);
-            // A hundred round trips, of a packet up to the longest one.
+            // A hundred round trips, for a packet of any length up to the longest one.
             prop_assert!(wait <= swift.delay.unwrap_or(swift.config.base) * 130, "{wait:?}");
         }
     }

@@ -12,7 +12,7 @@ use crate::timers::Timer;
 use crate::{Host, Status};
 
 impl Requester {
-    /// Takes an acknowledgement of any kind.
+    /// Handles an acknowledgement of any kind.
     pub(in crate::rc) fn handle_aeth(
         &mut self,
         now: Instant,
@@ -29,13 +29,13 @@ impl Requester {
                 } else {
                     host.count_stale_answer();
                 }
-                // The last answer given again may bring new credits (IBA 9.7.7.2.3); an older one brings old ones.
+                // A repetition of the last answer may contain new credits (IBA 9.7.7.2.3); an older answer contains old ones.
                 if covers || psn.next() == self.window.una {
                     self.credit_limit = credits.count().map(|n| self.sends_done.wrapping_add(n));
                 }
                 Ok(())
             }
-            // A NAK that nobody has defined says nothing, not even that what was before it arrived (IBA 9.7.5.2.1).
+            // An undefined NAK code is ignored; it does not even acknowledge the earlier packets (IBA 9.7.5.2.1).
             Syndrome::Nak(code) if code.0 > NakCode::REMOTE_OPERATIONAL_ERROR.0 => Ok(()),
             Syndrome::Nak(code) => {
                 if !self.window.contains(psn) {
@@ -44,7 +44,7 @@ impl Requester {
                 }
                 // A NAK acknowledges everything before its PSN (IBA 9.7.5.1.1).
                 if !self.acknowledge_requests(now, psn, false, link, host)? {
-                    return Ok(()); // an answer before it is missing, and asked for again first
+                    return Ok(()); // an earlier answer is missing, and is requested again first
                 }
                 self.handle_nak(now, psn, code, host)
             }
@@ -66,11 +66,12 @@ impl Requester {
         let status = match code {
             NakCode::PSN_SEQUENCE_ERROR => {
                 host.counters().packet_seq_err += 1;
-                // All from there on is sent again anyway after the wait; Linux rxe sends such NAKs behind every RNR NAK.
+                // All packets from there on are sent again after the pause anyway; Linux rxe sends such NAKs after every RNR NAK.
                 if self.is_waiting(now) {
                     return Ok(());
                 }
-                // A responder says it once for each gap (IBA 9.7.5.1.3): what comes twice was doubled on the way, and is one retry.
+                // A responder sends one NAK for each gap (IBA 9.7.5.1.3): a NAK that arrives twice was duplicated by the network, and
+                // counts as one retry.
                 let n = self.number(psn);
                 if self.sequence_nak == n {
                     self.sequence_nak = NO_PACKET;
@@ -80,7 +81,7 @@ impl Requester {
                 }
                 self.go_back_n.on_sequence_nak(psn);
                 self.on_loss(now, Feedback::Loss);
-                // The clock starts anew when what is sent again leaves.
+                // The timer starts again when the retransmitted packet leaves.
                 self.timers.stop(Timer::Ack);
                 return Ok(());
             }
@@ -101,7 +102,7 @@ impl Requester {
     fn handle_rnr(&mut self, now: Instant, psn: Psn, timer: RnrTimer, host: &mut impl Host) -> Result<(), Failure> {
         host.counters().rnr_naks_received += 1;
         if self.is_waiting(now) {
-            return Ok(()); // said twice
+            return Ok(()); // a duplicate
         }
         if self.rnr_retry != RNR_RETRY_FOREVER {
             if self.rnr_retries >= self.rnr_retry {
@@ -119,7 +120,7 @@ impl Requester {
         Ok(())
     }
 
-    /// Everything before `una` is acknowledged: completes what is done.
+    /// All packets before `una` are acknowledged: completes the finished work requests.
     pub(super) fn acknowledge(
         &mut self,
         now: Instant,
@@ -157,8 +158,8 @@ impl Requester {
         self.complete_done(link, host)
     }
 
-    /// The peer has answered what was asked for in front of `una`, and was not in front of `before`: READs in pieces may go on. The last
-    /// piece of each counts when the work request completes.
+    /// Counts the READ requests answered between `before` and `una`, so that READs in pieces may continue. The last piece of each READ
+    /// counts when its work request completes.
     fn count_pieces_done(&mut self, before: u64) {
         let mut position = self.queue.head_position();
         while let Some(slot) = self.queue.get(position).filter(|slot| slot.first < self.una) {
@@ -169,7 +170,7 @@ impl Requester {
         }
     }
 
-    /// Completes, in order, all that is acknowledged or was carried out here.
+    /// Completes, in order, all work requests that are acknowledged or were executed locally.
     pub(crate) fn complete_done(&mut self, link: &Link, host: &mut impl Host) -> Result<(), Failure> {
         while let Some(slot) = self.queue.head() {
             if !slot.is_done(self.una) {

@@ -1,4 +1,4 @@
-//! Answers that carry data: READ responses and the values of atomics; and noticing that one was skipped.
+//! Answers with data: READ responses and the values of atomics. Also detects skipped answers.
 
 use softnic_wire::opcode::Kind;
 use softnic_wire::{Instant, Psn};
@@ -13,7 +13,7 @@ use crate::timers::Timer;
 use crate::{Host, Inbound, Memory, SendOp, Status};
 
 impl Requester {
-    /// The number of the oldest packet whose answer is data that has not come, if it is before `end`.
+    /// The number of the oldest packet whose answer is data that has not arrived, if it is before `end`.
     #[inline]
     fn first_missing(&self, end: u64) -> Option<u64> {
         if self.rd_atomic == 0 || planted(Bug::ReadWithoutData) {
@@ -32,14 +32,14 @@ impl Requester {
         None
     }
 
-    /// The PSN of the oldest packet whose answer is data that has not come.
+    /// The PSN of the oldest packet whose answer is data that has not arrived.
     pub(in crate::rc) fn awaited_response(&self) -> Option<Psn> {
         let missing = self.first_missing(self.number(self.window.next))?;
         Some(self.window.una.add((missing - self.una) as u32))
     }
 
-    /// Everything before `una` is acknowledged, but data cannot be acknowledged away: a READ response or an atomic's value
-    /// that was skipped is an implied NAK, and its request is sent again (IBA 9.7.5.2.2). Says whether nothing was skipped.
+    /// Everything before `una` is acknowledged. But an acknowledgement does not replace data: a skipped READ response or atomic value is an
+    /// implied NAK, and its request is sent again (IBA 9.7.5.2.2). Returns whether nothing was skipped.
     pub(super) fn acknowledge_requests(
         &mut self,
         now: Instant,
@@ -55,8 +55,8 @@ impl Requester {
         };
         let psn = self.window.una.add((missing - self.una) as u32);
         self.acknowledge(now, psn, link, host)?;
-        // What was under way behind the skipped answer implies the same again, and is to be ignored. But if the READ response that implied
-        // it first comes a second time, once the request has left again, what was skipped was lost again.
+        // Answers in flight after the skipped one imply the same skip again, and are ignored. But if the READ response that implied the
+        // skip first arrives a second time, after the request was sent again, the skipped answer was lost again.
         let implied = match self.implied_nak {
             Some((n, first)) if n == missing => {
                 is_read && end == first && self.go_back_n.next_resend(self.window) != Some(psn)
@@ -74,7 +74,7 @@ impl Requester {
         Ok(false)
     }
 
-    /// Takes a READ response or the value of an atomic.
+    /// Handles a READ response or the value of an atomic.
     pub(in crate::rc) fn handle_data(
         &mut self,
         now: Instant,
@@ -98,7 +98,7 @@ impl Requester {
             (Kind::ReadResponse, SendOp::Read { .. }) => {
                 let offset = index * link.mtu.bytes();
                 let expected = if slot.ends_with(n) { slot.len - offset } else { link.mtu.bytes() };
-                // A response that begins again in the middle of a READ may be a FIRST or ONLY; an end must be an end.
+                // A response that restarts in the middle of a READ may be a FIRST or ONLY; the last response must be a LAST or ONLY.
                 if packet.payload_len != expected || packet.bth.opcode.ends_message() != self.ends_read(&slot, n) {
                     return Err(Failure::Work(Status::BadRespErr));
                 }
@@ -116,7 +116,7 @@ impl Requester {
         self.acknowledge(now, psn.next(), link, host)
     }
 
-    /// Scatters bytes over the memory that a READ or atomic names.
+    /// Scatters bytes over the memory of a READ or atomic.
     pub(crate) fn copy_in(
         &self,
         position: u32,

@@ -1,4 +1,5 @@
-//! Which packet goes next: one that was sent before, one that was not, or none for now; and whether it asks for an answer.
+//! Selects the next packet: a retransmission, a new packet, or none for now. Also determines whether the packet requests an
+//! acknowledgement.
 
 use softnic_wire::{Instant, PathMtu, Psn};
 
@@ -10,7 +11,7 @@ use crate::send_queue::Slot;
 use crate::timers::Timer;
 
 impl Requester {
-    /// Whether the message at `slot` may begin as far as the peer's receives go.
+    /// Whether the peer's receive credits permit the message at `slot` to start.
     #[inline]
     fn has_credit(&self, slot: &Slot) -> bool {
         match self.credit_limit {
@@ -19,14 +20,14 @@ impl Requester {
         }
     }
 
-    /// Whether a message that has begun may go on. A SEND that began without credit waits for credit, or for the answer to its first packet,
-    /// which says that there is a receive for it (IBA 9.7.7.2.5).
+    /// Whether a started message may continue. A SEND that started without credit waits for credit, or for the answer to its first packet,
+    /// which shows that there is a receive for it (IBA 9.7.7.2.5).
     #[inline]
     pub(crate) fn may_continue(&self, slot: &Slot) -> bool {
         self.limited != slot.first || self.una > slot.first || self.has_credit(slot)
     }
 
-    /// Packet `n`, of the work request at `position`, leaves for the first time: a SEND may begin with it that has no credit.
+    /// Packet `n`, of the work request at `position`, is sent for the first time: possibly the first one of a SEND without credit.
     #[inline]
     pub(crate) fn note_begun(&mut self, n: u64, position: u32) {
         let slot = self.queue.at(position);
@@ -60,7 +61,7 @@ impl Requester {
         };
         let may_go = match n == slot.first {
             true => may_begin(),
-            // The next piece of a READ: the peer answers so many requests at a time.
+            // The next piece of a READ: the peer limits the number of such requests.
             false if slot.awaits_data() => self.rd_atomic < self.max_rd_atomic,
             false => beyond_limits || self.may_continue(slot),
         };
@@ -68,7 +69,7 @@ impl Requester {
         may_go.then_some((self.window.next, position))
     }
 
-    /// The next packet to send again: its PSN and work request, unless that cannot be read any more.
+    /// The next packet to retransmit: its PSN and work request, unless its data cannot be read any more.
     #[inline]
     fn next_again(&mut self) -> Option<(Psn, u32)> {
         let psn = self.go_back_n.next_resend(self.window)?;
@@ -84,20 +85,20 @@ impl Requester {
         }
         let next = self.number(self.window.next);
         let sent = self.queue.bytes_before(next, mtu);
-        // With the packet that would be next.
+        // Including the next packet.
         let with_next = self.queue.bytes_before(next + 1, mtu).max(sent);
         self.congestion.fits_window(self.congestion.unacknowledged(with_next))
     }
 
-    /// Whether congestion control lets another packet follow before there is an answer to this one, or to one before it.
+    /// Whether congestion control permits another packet before this one, or an earlier one, is answered.
     #[inline]
     fn may_go_on_unasked(&mut self, mtu: PathMtu) -> bool {
         let unasked = u64::from(self.since_ack_req + 1) * u64::from(mtu.bytes());
         !self.congestion.is_controlled() || unasked < self.congestion.ask_every() && self.fits_window(mtu)
     }
 
-    /// The work request of the next packet in the plainest case, which is that of most packets: a SEND or WRITE that nothing
-    /// stands in the way of. `None` says nothing.
+    /// The work request of the next packet in the simple case, which is that of most packets: a SEND or WRITE that nothing delays. `None`
+    /// means that the general case applies.
     #[inline]
     pub(super) fn next_plain(&mut self) -> Option<u32> {
         let hindered = self.timers.is_set(Timer::Rnr)
@@ -120,8 +121,8 @@ impl Requester {
         (may_go && !slot.awaits_data()).then_some(position)
     }
 
-    /// The next packet, of those to send again and those to send first: its PSN, its work request, and whether it was sent
-    /// before. `None`: nothing may go now.
+    /// The next packet, a retransmission or a new one: its PSN, its work request, and whether it was sent before. `None` if no packet may
+    /// be sent now.
     #[inline(never)]
     pub(super) fn choose(
         &mut self,
@@ -145,7 +146,7 @@ impl Requester {
         if let Some((psn, position)) = self.next_again() {
             return Ok(Some((psn, position, true)));
         }
-        // What must be sent again cannot be read any more, and nothing may go before it.
+        // A packet that must be sent again cannot be read any more, and no other packet may be sent before it.
         let stuck = self.go_back_n.next_resend(self.window).is_some();
         if stuck || !self.is_unanswerable() && !self.fits_window(link.mtu) {
             return Ok(None);
@@ -153,8 +154,8 @@ impl Requester {
         if let Some((psn, position)) = self.next_new(self.is_unanswerable()) {
             return Ok(Some((psn, position, false)));
         }
-        // What was sent counted on a successor to ask for an answer, which may not begin any more (SQD). Sent again, the last
-        // of it asks itself.
+        // The packets sent relied on a successor to request an answer, and that successor may not start any more (SQD). They are sent
+        // again, and the last of them requests the answer.
         if !self.window.is_empty() && self.is_unanswerable() {
             self.go_back_n.on_timeout(self.window);
             return Ok(self.next_again().map(|(psn, position)| (psn, position, true)));
@@ -162,12 +163,12 @@ impl Requester {
         Ok(None)
     }
 
-    /// The packet that is sent again next, if any is.
+    /// The next packet to retransmit, if there is one.
     pub(in crate::rc) fn next_resend(&self) -> Option<Psn> {
         self.go_back_n.next_resend(self.window)
     }
 
-    /// Whether no answer is on its way: nothing was sent that is not acknowledged, or all of that will be sent again, or none asked for one.
+    /// Whether no answer is in flight: all sent packets are acknowledged, or all will be sent again, or none requested an answer.
     pub(super) fn has_nothing_under_way(&self) -> bool {
         self.is_unanswerable() || self.next_resend() == Some(self.window.una)
     }
@@ -178,7 +179,7 @@ impl Requester {
         self.go_back_n.next_resend(self.window).is_some() || self.number(self.window.next) != self.queue.end()
     }
 
-    /// AckReq pacing: the last packet that can leave always asks; before that, every few packets.
+    /// AckReq pacing: the last packet that can be sent always requests an acknowledgement; before that, one of several packets does.
     #[inline]
     pub(super) fn wants_ack(&mut self, position: u32, ends: bool, link: &Link, resent: bool) -> bool {
         let known = match resent {
@@ -188,7 +189,7 @@ impl Requester {
         if let Some(known) = known {
             return known;
         }
-        // Nothing new may go while something is to be sent again, also when that cannot be read any more.
+        // No new packet may be sent while retransmissions are pending, even if their data cannot be read any more.
         let more = self.credit_goes_on(position, ends, link);
         let more = more
             && match self.go_back_n.next_resend(self.window) {
@@ -198,7 +199,7 @@ impl Requester {
         !more
     }
 
-    /// [`Requester::wants_ack`] of a packet that is sent for the first time, where it is easily known.
+    /// As [`Requester::wants_ack`], for a packet that is sent for the first time; `None` if the answer is not simple.
     #[inline]
     pub(super) fn wants_ack_plain(&self, position: u32, ends: bool) -> Option<bool> {
         if self.since_ack_req + 1 >= ACK_EVERY || ends && (self.since_ack_req + 1 >= ACK_BATCH || self.hastened > 0) {
@@ -207,8 +208,8 @@ impl Requester {
         self.surely_goes_on(position, ends).then_some(false)
     }
 
-    /// Whether a packet follows the one of `position` that is sent now for the first time. For most packets this is enough
-    /// to know, and a fraction of the work of finding out exactly.
+    /// Whether a packet certainly follows the current one of `position`, which is sent for the first time. For most packets this is
+    /// sufficient, at a fraction of the cost of the exact answer.
     #[inline(always)]
     fn surely_goes_on(&self, position: u32, ends: bool) -> bool {
         let unhindered =

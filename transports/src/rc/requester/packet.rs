@@ -1,4 +1,4 @@
-//! One request packet: of a message, or the request of a READ or atomic.
+//! Writes one request packet: of a message, or the request of a READ or atomic.
 
 use softnic_wire::ext::{AtomicEth, Reth};
 use softnic_wire::opcode::Service;
@@ -12,21 +12,21 @@ use crate::send_queue::Slot;
 use crate::{Memory, SendOp};
 
 impl Requester {
-    /// Responses that the request of a READ asks for with packet `n`: to the end of the READ, or of the piece that `n` is in.
+    /// Number of responses that a READ request with packet `n` asks for: to the end of the READ, or of the piece that contains `n`.
     #[inline]
     pub(super) fn read_packets(&self, slot: &Slot, n: u64) -> u32 {
         let (index, piece) = ((n - slot.first) as u32, self.flight.read_packets());
         (slot.packets - index).min(piece - index % piece)
     }
 
-    /// Whether the response `n` is the last of those that were asked for together.
+    /// Whether the response `n` is the last one of its request.
     #[inline]
     pub(super) fn ends_read(&self, slot: &Slot, n: u64) -> bool {
         self.read_packets(slot, n) == 1
     }
 
-    /// Requests of a READ that are answered as all before packet `una` is, but were not as all before `before` was. The last one of the
-    /// READ is not among them.
+    /// Number of READ requests that are complete when all packets before `una` are acknowledged, but were not when only those before
+    /// `before` were. The last request of the READ is not counted.
     pub(super) fn pieces_done(&self, slot: &Slot, before: u64, una: u64) -> u32 {
         let done = |una: u64| {
             let packets = una.saturating_sub(slot.first).min(u64::from(slot.packets) - 1) as u32;
@@ -35,7 +35,7 @@ impl Requester {
         done(una) - done(before)
     }
 
-    /// Writes the request of a READ or atomic: for a READ that lost responses, of the part that is still missing.
+    /// Writes the request of a READ or atomic. For a READ that lost responses, it requests the missing part.
     fn emit_data_request(
         &self,
         tx: &mut TxFrame<'_>,
@@ -55,7 +55,7 @@ impl Requester {
         built.map_err(|_| AccessError::Bounds)
     }
 
-    /// Writes the packet numbered `n` of the work request at `position`.
+    /// Writes packet `n` of the work request at `position`.
     #[inline]
     pub(super) fn emit(
         &self,
@@ -76,7 +76,7 @@ impl Requester {
 
     /// Writes a packet of a SEND or WRITE.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)] // what the caller has at hand anyway
+    #[allow(clippy::too_many_arguments)] // the caller has all of these at hand
     pub(super) fn emit_message(
         &self,
         tx: &mut TxFrame<'_>,
@@ -92,7 +92,7 @@ impl Requester {
     }
 }
 
-/// The request of `len` bytes of a READ, from its byte `offset` on, or of an atomic; `None` for other operations.
+/// The request for `len` bytes of a READ, starting at byte `offset`, or for an atomic; `None` for other operations.
 pub(crate) fn data_request(slot: &Slot, offset: u32, len: u32) -> Option<(Opcode, ExtHeaders)> {
     let mut ext = ExtHeaders::default();
     let opcode = match slot.op {

@@ -1,4 +1,4 @@
-//! Requests that are answered by data: READs and atomics, and their replay when the answer was lost (IBA 9.7.5.1.5, .6).
+//! Requests that are answered by data: READs and atomics. Also their replay when the answer was lost (IBA 9.7.5.1.5, .6).
 
 use std::collections::VecDeque;
 
@@ -16,21 +16,21 @@ use crate::planted::{Bug, planted};
 use crate::qp::PayloadMode;
 use crate::{Host, Inbound};
 
-/// An answer under way.
+/// An answer in progress.
 #[derive(Debug, Clone, Copy)]
 struct Job {
     psn: Psn,
     msn: u32,
-    /// It was given before, so the requester may be waiting for it no more.
+    /// The answer was sent before, so the requester may not need it any more.
     replay: bool,
     answer: DataAnswer,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum DataAnswer {
-    /// Responses to a READ: `next` of `packets` is to be sent.
+    /// Responses to a READ: response `next` of `packets` is sent next.
     Read { addr: u64, rkey: u32, len: u32, next: u32, packets: u32 },
-    /// The value that an atomic found.
+    /// The original value of an atomic.
     Atomic { found: u64 },
 }
 
@@ -42,8 +42,8 @@ impl Job {
         }
     }
 
-    /// The request came again, whole or from where responses are missing: begins there, unless all of that is still to be sent.
-    /// A request for anything else is none that the requester sent.
+    /// The request arrived again, completely or from the first missing response on: continues from there, unless all of that is still to be
+    /// sent. The requester sends no other repetition, so any other request is not one of its own.
     fn begin_again(&mut self, again: &Job) {
         let ends = |job: &Job| match job.answer {
             DataAnswer::Read { addr, rkey, len, .. } => (job.last_psn(), rkey, addr.wrapping_add(u64::from(len))),
@@ -62,13 +62,13 @@ impl Job {
     }
 }
 
-/// READs and atomics of the peer: those to be answered, and the values of atomics that were answered. An atomic must never
-/// be carried out twice, so its value is kept as long as the peer can ask for it again.
+/// The READs and atomics of the peer: the pending answers, and the values of answered atomics. An atomic must never be executed twice, so
+/// its value is kept as long as the peer can request it again.
 #[derive(Debug, Default)]
 pub(super) struct DataAnswers {
     jobs: VecDeque<Job>,
     done: VecDeque<(Psn, u64)>,
-    /// READs and atomics that the peer may have outstanding.
+    /// Maximum number of READs and atomics that the peer may have outstanding.
     limit: usize,
 }
 
@@ -82,7 +82,7 @@ impl DataAnswers {
         self.jobs.clear();
     }
 
-    /// Checks what must hold between two calls: no more is owed than was agreed on, and nothing that was not asked for.
+    /// Checks the invariants between two calls: no more answers are owed than agreed on, and none that was not requested.
     pub(super) fn check_invariants(&self, expected: Psn) {
         let (jobs, done) = (self.jobs.len(), self.done.len());
         invariant!(jobs <= self.limit && done <= self.limit, "{jobs} answers owed, {done} kept, {} agreed", self.limit);
@@ -103,10 +103,10 @@ impl DataAnswers {
         self.jobs.front().is_some_and(|job| matches!(job.answer, DataAnswer::Read { .. }))
     }
 
-    /// Makes room for the answer to a new request; `false` when the peer asks for more than was agreed on.
+    /// Makes room for the answer to a new request; returns `false` if the peer exceeds the agreed number.
     ///
-    /// Who sends a new request has fewer than the limit outstanding. If as many answers wait, the oldest of them is one that
-    /// was given before and has arrived meanwhile.
+    /// A requester that sends a new request has fewer than the limit outstanding. So if the limit of answers is pending, the oldest one is
+    /// a replay whose first transmission has arrived meanwhile.
     fn make_room(&mut self) -> bool {
         if self.jobs.len() >= self.limit && self.jobs.front().is_some_and(|job| job.replay) {
             self.jobs.pop_front();
@@ -114,7 +114,7 @@ impl DataAnswers {
         self.jobs.len() < self.limit
     }
 
-    /// Keeps the value that an atomic found; the one of 2^24 packets ago had the same PSN.
+    /// Stores the value that an atomic found. The value of 2^24 packets ago had the same PSN.
     fn remember(&mut self, psn: Psn, found: u64) {
         self.done.retain(|&(p, _)| p != psn);
         if self.done.len() + usize::from(planted(Bug::AtomicForgotten)) >= self.limit {
@@ -123,8 +123,8 @@ impl DataAnswers {
         self.done.push_back((psn, found));
     }
 
-    /// Queues an answer to a request that came again where its PSN says; answers to later requests stay. One that is still owed is
-    /// sent once more as far as it was sent.
+    /// Queues an answer to a repeated request, in the order of the PSNs; answers to later requests stay. If the answer is still in
+    /// progress, the part already sent is sent again.
     fn replay(&mut self, again: Job) {
         let mut at = self.jobs.iter().position(|job| !job.last_psn().is_before(again.psn)).unwrap_or(self.jobs.len());
         if let Some(job) = self.jobs.get_mut(at)
@@ -134,7 +134,7 @@ impl DataAnswers {
             return;
         }
         if self.jobs.len() >= self.limit {
-            // One of those that wait has arrived meanwhile: the oldest, because the requester takes them in order.
+            // One of the pending answers has arrived meanwhile: the oldest, because the requester accepts them in order.
             if at == 0 || !self.jobs[0].replay {
                 return;
             }
@@ -146,7 +146,7 @@ impl DataAnswers {
 }
 
 impl Responder {
-    /// Carries out the READ or atomic that is due.
+    /// Executes the expected READ or atomic.
     pub(super) fn execute_data(
         &mut self,
         packet: &Inbound<'_>,
@@ -154,7 +154,7 @@ impl Responder {
         host: &mut impl Host,
     ) -> Result<(), Failure> {
         let psn = packet.bth.psn;
-        // Inside a message of several packets nothing else may come; and no more than was agreed on (IBA 9.7.4.1.2, .7).
+        // No other request may interrupt a message of several packets, and the agreed number is the limit (IBA 9.7.4.1.2, .7).
         if self.message.received().is_some() || packet.payload_len != 0 || !self.data.make_room() {
             return self.refuse(packet, NakCode::INVALID_REQUEST, None, host);
         }
@@ -196,14 +196,14 @@ impl Responder {
         self.expected = psn.add(packets);
         self.data_last = true;
         if self.answer.is_some() {
-            // A NAK that still waits was for this very packet, which has come meanwhile.
+            // A NAK that still waits was for this very packet, which has arrived meanwhile.
             self.answer = None;
             self.ask_for_dropped();
         }
         Ok(())
     }
 
-    /// A READ or atomic came again: its answer was lost, the requester gave up waiting for it, or the network doubled the request.
+    /// A READ or atomic arrived again: its answer was lost, the requester did not wait for it, or the network duplicated the request.
     pub(super) fn answer_again(&mut self, packet: &Inbound<'_>, link: &Link, host: &mut impl Host) {
         let (psn, msn) = (packet.bth.psn, self.msn);
         let answer = if let Some(reth) = packet.ext.reth {
@@ -220,7 +220,7 @@ impl Responder {
         }
     }
 
-    /// The answer to a READ that came again, if it asks for no more than an earlier one did, of memory that may still be read.
+    /// The answer to a repeated READ, if it requests no more than an earlier one did, from memory that may still be read.
     fn read_again(&self, packet: &Inbound<'_>, reth: Reth, link: &Link, host: &mut impl Host) -> Option<DataAnswer> {
         let Reth { va: addr, rkey, len } = reth;
         let is_read = packet.bth.opcode.kind() == Kind::ReadRequest && packet.payload_len == 0;
@@ -276,7 +276,8 @@ impl Responder {
                 }
                 match write_response(tx, link, &fields, &ext, region, host) {
                     Some(sent) => sent,
-                    // The requester may have had the answer when the memory went: it is left to ask again.
+                    // The requester may have received the answer before the memory was deregistered; if not, it will request the data
+                    // again.
                     None if replay => {
                         if !ends {
                             self.data.jobs.pop_front();
@@ -284,7 +285,7 @@ impl Responder {
                         self.poll_transmit(tx, link, host)
                     }
                     None => {
-                        // The memory is gone since the request came; what follows cannot be answered either.
+                        // The memory was deregistered after the request arrived; later requests cannot be answered either.
                         host.counters().resp_remote_access_errors += 1;
                         self.data.jobs.clear();
                         let code = NakCode::REMOTE_ACCESS_ERROR;
@@ -302,7 +303,7 @@ fn response(opcode: Opcode, psn: Psn, payload_len: usize) -> PacketFields {
     PacketFields { opcode, psn, ack_req: false, solicited: false, becn: false, payload_len }
 }
 
-/// Writes one READ response; `None` when the memory may not be read.
+/// Writes one READ response; returns `None` if the memory may not be read.
 fn write_response(
     tx: &mut TxFrame<'_>,
     link: &Link,

@@ -1,4 +1,4 @@
-//! Which packets count as lost, and when.
+//! Loss detection: which packets count as lost, and when.
 
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ fn sent(n: u32) -> Flight {
     f
 }
 
-/// An acknowledgement of all before `expected` and of these.
+/// An acknowledgement of all packets before `expected`, and of these.
 fn acknowledge(f: &mut Flight, us: u64, expected: u64, also: &[u64]) -> Progress {
     let mut bytes = [0u8; 32];
     also.iter().for_each(|n| bytes[(n - expected) as usize / 8] |= 1 << ((n - expected) % 8));
@@ -50,7 +50,7 @@ fn a_lost_retransmission_is_found_by_what_was_sent_after_it() {
     f.on_sent();
     assert_eq!(acknowledge(&mut f, 200, 1, &[2, 3, 4]).lost, 1);
     assert_eq!(resend_all(&mut f, 200), [1]);
-    // And by another one that was sent again after it.
+    // And by another packet that was sent again after it.
     let mut f = sent(6);
     acknowledge(&mut f, 100, 1, &[2, 4, 5]);
     assert_eq!(resend_all(&mut f, 100), [1, 3]);
@@ -63,7 +63,7 @@ fn an_answer_that_comes_too_early_for_a_retransmission_proves_nothing() {
     let mut f = sent(20);
     acknowledge(&mut f, 100, 1, &[2]);
     assert_eq!(resend_all(&mut f, 100), [1]);
-    // The first transmission of 1 was late, not lost: 3 to 19 are under way.
+    // The first transmission of 1 was late, not lost: 3 to 19 are in flight.
     assert_eq!(acknowledge(&mut f, 110, 3, &[]).lost, 0);
     assert_eq!(f.in_flight(), 17);
 }
@@ -74,7 +74,7 @@ fn what_is_behind_the_bitmap_is_not_lost() {
     acknowledge(&mut f, 100, 1, &[2]);
     assert_eq!(resend_all(&mut f, 100), [1]);
     (0..5).for_each(|_| f.on_sent());
-    // 1 has come, and its acknowledgement tells of nothing else though all of 3 to 19 have come.
+    // Packet 1 has arrived, and its acknowledgement shows no others, although 3 to 19 have all arrived.
     let partial = Selective { first: 1, bits: 2, bytes: &[0b10], furthest: false };
     assert_eq!(f.acknowledge(at(200), 3, partial, RTT).lost, 0);
     let furthest: Vec<u64> = (4..20).collect();
@@ -84,7 +84,7 @@ fn what_is_behind_the_bitmap_is_not_lost() {
 #[test]
 fn where_packets_overtake_each_other_more_are_awaited_for_a_while() {
     let mut f = sent(40);
-    // 0 and 1 count as lost, and come all the same, too early for having been sent again.
+    // 0 and 1 count as lost, but arrive, too early to be the retransmissions.
     acknowledge(&mut f, 100, 0, &[2]);
     assert_eq!(resend_all(&mut f, 100), [0, 1]);
     acknowledge(&mut f, 101, 3, &[]);
@@ -123,7 +123,7 @@ fn the_window_and_the_flight_are_bounded() {
     let mut f = Flight::new(64, 8);
     (0..8).for_each(|_| f.on_sent());
     assert!(!f.has_room() && !f.has_room_for_new());
-    // The oldest stays missing while others come: the flight has room, the window is full in the end.
+    // The oldest packet stays missing while others arrive: there is room in flight, and finally the window is full.
     let mut us = 0;
     while f.has_room_for_new() || f.next() < 64 {
         us += 1000;
@@ -138,7 +138,7 @@ fn the_window_and_the_flight_are_bounded() {
 }
 
 proptest! {
-    /// Whatever is lost, all comes in the end, and nothing is sent again that was said to have come.
+    /// Under any loss, all packets arrive in the end, and no acknowledged packet is sent again.
     #[test]
     fn everything_comes_through_a_lossy_line(drops in prop::collection::vec(prop::bool::weighted(0.3), 4000), total in 1u64..200) {
         let mut f = Flight::new(128, 32);
@@ -170,7 +170,7 @@ proptest! {
             let expected = (0..).find(|n| !came.contains(n)).unwrap_or(0);
             let others: Vec<u64> = came.range(expected..).copied().collect();
             us += 100;
-            // An acknowledgement may be lost too; then the clock helps.
+            // An acknowledgement may be lost, too; then the timeout helps.
             if drops.next() == Some(false) {
                 acknowledge(&mut f, us, expected, &others);
             } else {
@@ -192,7 +192,7 @@ fn when_all_has_come_and_the_peer_did_not_say_that_it_is_done_the_oldest_is_sent
         let mut f = sent(4);
         acknowledge(&mut f, 100, 0, &[2, 3]);
         assert_eq!(resend_all(&mut f, 100), [0, 1]);
-        // A READ's data says that all before it was carried out, and nothing of what is behind it.
+        // A READ's data shows that all earlier packets were executed, and nothing about later ones.
         f.acknowledge(at(250), 2, Selective::NONE, RTT);
         assert!(!f.is_empty() && f.in_flight() == 0 && !f.has_lost());
         for us in [500, 600] {
@@ -217,7 +217,7 @@ fn however_much_packets_overtake_each_other_there_is_room_for_new_ones_when_all_
         let us = 1000 * round;
         assert!(f.has_room_for_new(), "round {round}");
         (0..20).for_each(|_| f.on_sent());
-        // The first is late, not lost: it comes right after it was sent again.
+        // The first packet is late, not lost: it arrives right after it was sent again.
         let first = f.una();
         acknowledge(&mut f, us, first, &[first + 19]);
         resend_all(&mut f, us);

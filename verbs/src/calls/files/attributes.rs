@@ -1,4 +1,4 @@
-//! What is in the files of a device, as the kernel writes it.
+//! The contents of a device's files, in the kernel's format.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -9,34 +9,34 @@ use crate::calls::query::{PORT_CAPABILITIES, gid_table_len};
 use crate::gid::gid_of;
 use crate::objects::device::Device;
 
-/// A path, and the line in the file there.
+/// A path, and the line in that file.
 pub(super) type Attribute = (String, String);
 
-/// What a device's file in /dev/infiniband leads to: a character device. What goes there is lost: verbs do not go that way here.
+/// The target of a device's file in /dev/infiniband: a character device. It discards writes, because this library does not use the file.
 pub(super) const DEVICE_FILE: &str = "/dev/null";
-/// Its number, which `dev` in /sys has.
+/// The number of that device, for `dev` in /sys.
 const DEVICE_NUMBER: &str = "1:3";
-/// The versions of the kernel's interfaces. The library of rdma-core checks them.
+/// The versions of the kernel's interfaces, which the library of rdma-core checks.
 const VERBS_ABI: &str = "6";
 const DRIVER_ABI: &str = "1";
 const MAD_ABI: &str = "5";
-/// What hardware has its model for.
+/// The model name, in place of that of hardware.
 const MODEL: &str = "softnic";
 
-/// The folder of the hardware, as far as there is any.
+/// The folder that represents the hardware.
 ///
-/// NCCL takes the last digits of a path for those of a PCI function, and two devices that differ there alone for two ports of one. So the name
-/// ends like that of a function, and devices differ before that.
+/// NCCL takes the last digits of a path for those of a PCI function, and treats two devices that differ only there as two ports of one. So
+/// the name ends like that of a function, and devices differ before that.
 pub(super) fn node(device: &Device) -> String {
     format!("sys/devices/softnic/{}:00.0", device.name())
 }
 
-/// That of the verbs device.
+/// The folder of the verbs device.
 fn device_folder(device: &Device) -> String {
     format!("{}/infiniband/{}", node(device), device.name())
 }
 
-/// That of its port.
+/// The folder of its port.
 pub(super) fn port_folder(device: &Device) -> String {
     format!("{}/ports/1", device_folder(device))
 }
@@ -47,7 +47,7 @@ fn hex(bytes: &[u8]) -> String {
     groups.join(":")
 }
 
-/// All that stays as it is.
+/// All files that do not change.
 pub(super) fn constant(device: &Device) -> Vec<Attribute> {
     let (node, name, file) = (node(device), device.name(), device.file_name());
     let guid = hex(&device.guid.to_be_bytes());
@@ -87,9 +87,9 @@ pub(super) fn constant(device: &Device) -> Vec<Attribute> {
     all
 }
 
-/// Where links of a device lead that leave its files.
+/// The targets of a device's links that point outside its files.
 pub(super) struct Links {
-    /// The hardware: that of the interface, or else a folder of ours.
+    /// The hardware: that of the interface, or else a folder of this module.
     pub(super) device: PathBuf,
     /// The interface, by its name.
     pub(super) interface: Option<(String, PathBuf)>,
@@ -101,7 +101,7 @@ pub(super) fn links(device: &Device) -> Links {
     Links { device: hardware.unwrap_or_else(|| "../..".into()), interface }
 }
 
-/// That of the interface's hardware; -1 is none.
+/// The NUMA node of the interface's hardware; -1 for none.
 fn numa_node(device: &Device) -> String {
     let read = |name| std::fs::read_to_string(format!("/sys/class/net/{name}/device/numa_node")).ok();
     device.interface().and_then(read).map_or("-1".into(), |text| text.trim().into())
@@ -118,7 +118,7 @@ fn port(device: &Device) -> (bool, Vec<IpAddr>) {
     }
 }
 
-/// What the port's link does.
+/// The state of the port's link.
 pub(super) fn port_state(device: &Device) -> [(&'static str, String); 3] {
     let (state, physical) = match port(device).0 {
         true => ("4: ACTIVE", "5: LinkUp"),
@@ -127,7 +127,7 @@ pub(super) fn port_state(device: &Device) -> [(&'static str, String); 3] {
     [("state", state.into()), ("phys_state", physical.into()), ("rate", device.link_speed().text.into())]
 }
 
-/// The GID table with its attributes. Those of empty entries are no files: the kernel's cannot be read.
+/// The GID table with its attributes. The attributes of empty entries have no files, because the kernel's cannot be read.
 pub(super) fn gids(device: &Device) -> Vec<(String, Option<String>)> {
     let addresses = port(device).1;
     let entry = |i: usize| {

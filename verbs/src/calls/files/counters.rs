@@ -1,7 +1,7 @@
-//! The counters of a device, under the names that the kernel has for ports and that mlx5 and rxe have for hardware.
+//! The counters of a device, with the kernel's names for ports and the names of mlx5 and rxe for hardware.
 //!
-//! The NIC of a device is in the process that opened it, and this process may be another one: `cat`, that a script runs. So all running NICs of
-//! the device are asked by their status socket, and what they say is added. Those that ended are forgotten.
+//! The NIC of a device is in the process that opened it, and this process may be another one: `cat` in a script, for example. So all
+//! running NICs of the device are queried by their status socket, and their counters are added. NICs that have ended are not included.
 
 use softnic_runtime::api::{Counters, CountersByName, RunningNic, hardware_counters, port_counters};
 
@@ -10,7 +10,7 @@ use crate::objects::device::Device;
 /// The files of the folder `counters` or `hw_counters`, by name.
 pub(super) fn files(device: &Device, kind: &str) -> Vec<(String, String)> {
     let counted = counted(device);
-    // How many milliseconds a value may be old.
+    // The maximum age of a value in milliseconds.
     let lifespan = ("lifespan".to_string(), 0);
     let all = match kind {
         "counters" => port_counters(&counted),
@@ -19,12 +19,12 @@ pub(super) fn files(device: &Device, kind: &str) -> Vec<(String, String)> {
     all.into_iter().map(|(name, value)| (name, value.to_string())).collect()
 }
 
-/// What all running NICs of a device counted.
+/// The sum of the counters of all running NICs of a device.
 fn counted(device: &Device) -> CountersByName {
     let mut sum: CountersByName = Counters::default().iter().map(|(name, zero)| (name.to_string(), zero)).collect();
     let is_own = |nic: &RunningNic| nic.pid == std::process::id();
     let running = RunningNic::all().unwrap_or_default().into_iter().filter(|nic| !device.is_private() || is_own(nic));
-    // Those of other users do not answer.
+    // NICs of other users do not answer.
     for status in running.filter_map(|nic| nic.ask().ok()).filter(|status| is_of(status, &device.description())) {
         for (name, value) in counters_of(&status) {
             *sum.entry(name.to_string()).or_default() += value;
@@ -33,13 +33,13 @@ fn counted(device: &Device) -> CountersByName {
     sum
 }
 
-/// Whether a NIC's status is that of a device with this description: its own goes on behind it.
+/// Whether a status is that of a NIC of a device with this description; the NIC's own description continues after it.
 fn is_of(status: &str, description: &str) -> bool {
     let said = status.split_once("\"description\":\"").map_or("", |(_, said)| said);
     said.strip_prefix(description).is_some_and(|rest| rest.starts_with([',', ' ', '"']))
 }
 
-/// The counters in a NIC's status: an object of names and numbers alone.
+/// The counters in a NIC's status: an object that contains only names and numbers.
 fn counters_of(status: &str) -> impl Iterator<Item = (&str, u64)> {
     let object = status.split_once("\"counters\":{").and_then(|(_, rest)| rest.split_once('}'));
     object.map_or("", |(object, _)| object).split(',').filter_map(|pair| {

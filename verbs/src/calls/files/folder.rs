@@ -1,4 +1,4 @@
-//! A folder of files with paths as in /sys, in the temporary folder of `softnic run` or in one of the process's own.
+//! A folder of files with paths as in /sys, in the temporary folder of `softnic run` or in a temporary folder of the process.
 
 use std::ffi::{CString, OsString};
 use std::fs::{self, File};
@@ -12,15 +12,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::environment::files;
 
-/// As `softnic run` names its folders. It removes those that nobody has locked, with what is in the folder of files in them.
+/// The naming scheme of `softnic run`, which removes folders that are not locked, with the folder of files in them.
 const TEMPLATE: &str = "softnic-run-XXXXXX";
 const FILES: &str = "files";
 
-/// The folder. Paths in it have no slash at their beginning.
+/// The folder. Paths in it have no leading slash.
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    /// That of `softnic run`, or one that goes with this process; `None` where neither can be written.
+    /// The folder of `softnic run`, or one that is removed with this process; `None` if neither can be written.
     pub(super) fn new() -> Option<Folder> {
         match files() {
             Some(path) => path.is_dir().then_some(Folder(path)),
@@ -32,7 +32,7 @@ impl Folder {
         &self.0
     }
 
-    /// A file with a line of text.
+    /// Writes a file with a line of text.
     pub(super) fn put(&self, path: &str, text: &str) -> io::Result<()> {
         let (place, line) = (self.0.join(path), format!("{text}\n"));
         match fs::read(&place) {
@@ -41,7 +41,7 @@ impl Folder {
         }
     }
 
-    /// A symbolic link.
+    /// Creates a symbolic link.
     pub(super) fn link(&self, path: &str, target: &Path) -> io::Result<()> {
         let place = self.0.join(path);
         match fs::read_link(&place) {
@@ -50,7 +50,7 @@ impl Folder {
         }
     }
 
-    /// No file.
+    /// Removes a file.
     pub(super) fn remove(&self, path: &str) -> io::Result<()> {
         match fs::remove_file(self.0.join(path)) {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
@@ -58,14 +58,14 @@ impl Folder {
         }
     }
 
-    /// Puts something new in a place at once, and makes the folders on the way there.
+    /// Replaces a path atomically, and creates the parent folders.
     fn replace(&self, place: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        // Beside `sys` and `dev`, where no program looks.
+        // Next to `sys` and `dev`, where no program looks.
         let (process, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let new = self.0.join(format!("new-{process}-{n}"));
         if !self.0.is_dir() {
-            // `softnic run` has ended, and removed it.
+            // `softnic run` has ended, and removed the folder.
             return Err(ErrorKind::NotFound.into());
         }
         if let Some(parent) = place.parent() {
@@ -80,14 +80,14 @@ impl Folder {
 fn own() -> Option<PathBuf> {
     static OWN: OnceLock<(PathBuf, u32)> = OnceLock::new();
     extern "C" fn remove() {
-        // Not the parent's, in the child of a fork.
+        // The child of a fork must not remove the parent's folder.
         if let Some((path, _)) = OWN.get().filter(|(_, process)| *process == std::process::id()) {
             let _ = fs::remove_dir_all(path);
         }
     }
     let template = CString::new(std::env::temp_dir().join(TEMPLATE).as_os_str().as_bytes()).ok()?;
     let mut name = template.into_bytes_with_nul();
-    // SAFETY: a string that ends with the letters that are replaced.
+    // SAFETY: a string that ends with the letters to be replaced.
     if unsafe { libc::mkdtemp(name.as_mut_ptr().cast()) }.is_null() {
         return None;
     }

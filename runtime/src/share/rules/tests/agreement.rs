@@ -11,7 +11,7 @@ use softnic_wire::{Carrier, ExtHeaders, Layout, Opcode, Path, Qpn};
 use super::frames::*;
 use super::*;
 
-/// A number of a process: mostly of one that there is.
+/// A process number: mostly that of an existing process.
 fn number() -> impl Strategy<Value = u32> {
     prop_oneof![3 => select(&CLIENTS[..]), 1 => 1u32..1023]
 }
@@ -54,7 +54,7 @@ fn valid() -> impl Strategy<Value = Vec<u8>> {
             .prop_map(|(path, id, service, first)| cm(&path, &requests(id, service)[usize::from(first)])),
         (any_path(), any_qpn(), any_qpn(), select(&KINDS[..]), 0x0010u16..=0x0013).prop_map(
             |(path, from, to, kind, attribute)| {
-                // MADs about failover begin as those of the negotiation do.
+                // MADs about failover start as those of the negotiation do.
                 let mut bytes = negotiation(from, to, kind);
                 bytes[16..18].copy_from_slice(&attribute.to_be_bytes());
                 mad(&path, &bytes)
@@ -65,7 +65,7 @@ fn valid() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// A frame with some bytes of other values, most of them in its headers, and maybe without its end.
+/// A frame with some changed bytes, most of them in its headers, and possibly truncated.
 fn mutated() -> impl Strategy<Value = Vec<u8>> {
     let header_byte = (0usize..160, any::<u8>());
     (valid(), proptest::collection::vec(header_byte, 0..4), prop_oneof![3 => Just(usize::MAX), 1 => 54usize..400])
@@ -80,7 +80,7 @@ fn mutated() -> impl Strategy<Value = Vec<u8>> {
         })
 }
 
-/// Whether the programs look into a frame with these headers: tags of the two standard types, no options, no extension headers, RoCEv2.
+/// Whether the programs inspect a frame with these headers: tags of the two standard types, no options, no extension headers, RoCEv2.
 fn is_plain(frame: &[u8], layout: &Layout) -> bool {
     let standard = |tag: &[u8]| tag.starts_with(&[0x81, 0x00]) || tag.starts_with(&[0x88, 0xa8]);
     if !frame[12..layout.network - 2].chunks(4).all(standard) {
@@ -93,7 +93,7 @@ fn is_plain(frame: &[u8], layout: &Layout) -> bool {
     }
 }
 
-/// What becomes of a frame that a rule says is for this addressee.
+/// The outcome for a frame that a rule assigns to this addressee.
 fn expected(port: &SharedPort, whose: Addressee) -> Outcome {
     let process = match whose {
         Addressee::Everybody => return only(XDP_PASS),
@@ -107,7 +107,7 @@ fn expected(port: &SharedPort, whose: Addressee) -> Outcome {
     }
 }
 
-/// A frame to QP1 with room for a MAD, and with length fields that say so: what `addressee` looks at and the programs do not.
+/// A frame to QP1 with room for a MAD, and with matching length fields: `addressee` checks these, and the programs do not.
 fn with_room(frame: &[u8], layout: &Layout) -> Vec<u8> {
     let end = layout.bth + 12 + 8 + MAD_LEN + 4;
     let mut bytes = frame.to_vec();
@@ -119,7 +119,7 @@ fn with_room(frame: &[u8], layout: &Layout) -> Vec<u8> {
 }
 
 fn check(port: &SharedPort, frame: &[u8]) {
-    // Not RoCE, or headers that contradict each other, of which the programs do not look at all.
+    // Not RoCE, or contradictory headers, which the programs do not inspect.
     let Ok(layout) = Layout::locate(frame) else { return };
     let got = port.receive(frame);
     let mut everybody = false;
@@ -137,7 +137,8 @@ fn check(port: &SharedPort, frame: &[u8]) {
     } else {
         assert_eq!(got, only(XDP_PASS), "{frame:x?}");
     }
-    // `receive` has compared the classifier where XDP does not leave the frame to it. The kernel runs none over a cut off IP header.
+    // `receive` has compared the classifier if XDP does not leave the frame to the classifier. The kernel runs no classifier over a
+    // truncated IP header.
     if got.verdict == XDP_PASS
         && let Ok(verdict) = port.spread.test_run(frame)
     {
@@ -150,7 +151,7 @@ fn ingress_picks_the_process_that_the_rules_pick() {
     let Some(port) = SharedPort::new() else { return };
     proptest!(ProptestConfig::with_cases(2000), |(frame in valid())| {
         check(&port, &frame);
-        // Lengths are right, and headers plain: no difference at all.
+        // The lengths are right and the headers are plain, so the results are equal.
         let layout = Layout::locate(&frame).unwrap();
         prop_assert_eq!(port.receive(&frame), expected(&port, addressee(&frame, &layout)));
     });

@@ -1,4 +1,4 @@
-//! Frames for the programs.
+//! Frames for the tests of the programs.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -19,7 +19,7 @@ pub(super) const GROUP_MAC: MacAddr = MacAddr([1, 0, 0x5e, 1, 2, 3]);
 pub(super) const LOCAL_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub(super) const LOCAL_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
-/// From a peer to us.
+/// The path from a peer to the shared port.
 pub(super) fn inwards(v6: bool) -> Path {
     let addresses = match v6 {
         false => Addresses::V4 { src: Ipv4Addr::new(10, 0, 0, 2), dst: LOCAL_V4 },
@@ -37,7 +37,7 @@ pub(super) fn inwards(v6: bool) -> Path {
     }
 }
 
-/// From us to `dst_mac`.
+/// The path from the shared port to `dst_mac`.
 pub(super) fn outwards(v6: bool, dst_mac: MacAddr) -> Path {
     let addresses = match inwards(v6).addresses {
         Addresses::V4 { src, dst } => Addresses::V4 { src: dst, dst: src },
@@ -62,12 +62,12 @@ pub(super) fn frame(path: &Path, qpn: Qpn, opcode: Opcode, ext: &ExtHeaders, pay
     bytes[..len].to_vec()
 }
 
-/// A queue pair of a process.
+/// The number of a queue pair of a process.
 pub(super) fn qp(number: u32) -> Qpn {
     Qpn::new(number << (24 - PROCESS_BITS) | 0x1234)
 }
 
-/// A connection of a process.
+/// The communication id of a connection of a process.
 pub(super) fn id(number: u32) -> u32 {
     process(number).comm_id(0x0012_3456)
 }
@@ -95,7 +95,7 @@ pub(super) fn cm(path: &Path, message: &Message) -> Vec<u8> {
     mad(path, &bytes)
 }
 
-/// A message of each kind that has both ids; the last one is a kind that softnic does not speak.
+/// A message of each kind that has both ids; the last one is of a kind that softnic does not use.
 pub(super) fn answers(local: u32, remote: u32) -> Vec<Message> {
     let zeros = [0; DATA_LEN];
     let (local_comm_id, remote_comm_id) = (local, remote);
@@ -118,7 +118,7 @@ pub(super) fn rej(local_comm_id: u32, remote_comm_id: u32) -> Message {
     Message::Rej(Rej { local_comm_id, remote_comm_id, ..Rej::parse(&[0; DATA_LEN]).unwrap() })
 }
 
-/// The two kinds of requests.
+/// Both kinds of requests.
 pub(super) fn requests(id: u32, service_id: ServiceId) -> [Message; 2] {
     let zeros = [0; DATA_LEN];
     [
@@ -134,7 +134,7 @@ pub(super) fn sidr_rep(request_id: u32) -> Message {
 pub(super) fn negotiation(sender: Qpn, receiver: Qpn, kind: Kind) -> [u8; MAD_LEN] {
     let refused = matches!(kind, Kind::Answer(status) if status != Status::SUCCESS);
     let mut bytes = [0; MAD_LEN];
-    // One who refuses sends back what he got; the transaction id tells for whom it is.
+    // A refusal returns the fields of the offer; the transaction id identifies its addressee.
     let (sender_qpn, receiver_qpn) = if refused { (receiver, sender) } else { (sender, receiver) };
     Negotiation {
         transaction_id: 0x1234_5678_9a00_0000 | u64::from(receiver.value()),

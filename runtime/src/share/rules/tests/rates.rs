@@ -1,4 +1,4 @@
-//! How much a client may send, and how long the programs take.
+//! Rate limits of clients, and the run time of the programs.
 
 use std::io::Write;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use softnic_wire::Qpn;
 use super::frames::*;
 use super::*;
 
-/// Far more than a test takes.
+/// Far longer than a test takes.
 const AN_HOUR: u64 = 3_600_000_000_000;
 
 fn sent(port: &SharedPort, limit: Client, frames: u32) -> Client {
@@ -25,19 +25,19 @@ fn sent(port: &SharedPort, limit: Client, frames: u32) -> Client {
 fn a_client_sends_its_burst_and_then_no_more_than_its_rate() {
     let Some(port) = SharedPort::new() else { return };
     let len = rc(&outwards(false, REMOTE_MAC), Qpn::new(5)).len() as u64;
-    // A frame takes an hour at this rate, so that the time a test takes does not matter.
+    // A frame takes an hour at this rate, so the run time of the test does not matter.
     let cost = (AN_HOUR << 16) / len;
     for (burst, through) in [(0, 1), (AN_HOUR / 2, 1), (AN_HOUR * 3 / 2, 2), (AN_HOUR * 9 / 2, 5)] {
         let client = sent(&port, Client { cost, burst, ..Client::default() }, 8);
         assert_eq!((client.tx_frames, client.tx_policed, client.tx_denied), (through, 8 - through, 0), "{burst}");
         assert_eq!(client.tx_bytes, through * len);
     }
-    // What was sent long ago gives nothing: `due` begins at now.
+    // An idle period earns no credit: `due` starts at the current time.
     let client = sent(&port, Client { cost, burst: 0, due: 1, ..Client::default() }, 3);
     assert_eq!((client.tx_frames, client.tx_policed), (1, 2));
     let client = sent(&port, Client::default(), 8);
     assert_eq!((client.tx_frames, client.tx_policed, client.due), (8, 0, 0));
-    // A frame takes a nanosecond, and a run of the program more.
+    // A frame takes a nanosecond, and a run of the program takes longer.
     let client = sent(&port, Client { cost: (1 << 16) / len, burst: AN_HOUR, ..Client::default() }, 8);
     assert_eq!((client.tx_frames, client.tx_policed), (8, 0));
 }
@@ -50,10 +50,10 @@ fn datagrams_to_qp1_have_a_rate_of_their_own() {
     let datagram = ud(&outwards(false, REMOTE_MAC), Qpn::new(5), qp(SENDER));
     port.maps.set_client(process(SENDER), &Client { ifindex: 1, ..Client::default() }).unwrap();
     assert_eq!(port.egress.test_run(&request).unwrap(), TC_ACT_REDIRECT);
-    // What was sent long ago is forgiven: `gsi_due` begins at now.
+    // An idle period is not counted: `gsi_due` starts at the current time.
     let now = port.client(SENDER).gsi_due - INTERVAL;
     assert!(now > 0);
-    // None is left for an hour; other datagrams go on.
+    // No datagram to QP1 is allowed for an hour; other datagrams continue.
     let flooded = Client { ifindex: 1, gsi_due: now + AN_HOUR, ..Client::default() };
     port.maps.set_client(process(SENDER), &flooded).unwrap();
     for _ in 0..3 {
@@ -63,7 +63,7 @@ fn datagrams_to_qp1_have_a_rate_of_their_own() {
     let client = port.client(SENDER);
     assert_eq!((client.tx_frames, client.tx_policed, client.tx_denied), (3, 3, 0));
     assert_eq!(client.gsi_due, flooded.gsi_due);
-    // There are 1024 at once, and each one is held against those behind it.
+    // 1024 are allowed at once, and each counts against those that follow.
     port.maps.set_client(process(SENDER), &Client { ifindex: 1, ..Client::default() }).unwrap();
     for n in 1..=1024 {
         assert_eq!(port.egress.test_run(&request).unwrap(), TC_ACT_REDIRECT);

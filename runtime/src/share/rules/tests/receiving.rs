@@ -1,4 +1,4 @@
-//! What comes in by the interface.
+//! Packets that arrive at the interface.
 
 use softnic_wire::Qpn;
 use softnic_wire::ethernet::VlanTag;
@@ -79,13 +79,13 @@ fn a_negotiation_goes_to_the_process_of_the_queue_pair_that_it_is_about() {
         }
     }
     let good = negotiation(Qpn::new(77), qp(1), KINDS[0]);
-    // MADs about failover begin as those of the negotiation do.
+    // MADs about failover start as those of the negotiation do.
     for attribute in [failover::FAILOVER_HELLO, failover::FAILOVER_REGION, failover::FAILOVER_PROOF] {
         let mut bytes = good;
         bytes[16..18].copy_from_slice(&attribute.0.to_be_bytes());
         assert_eq!(port.receive(&mad(&inwards(false), &bytes)), to(XDP_REDIRECT, 1), "{attribute}");
     }
-    // Attribute, OUI, RMPP, format version, method: each of another value.
+    // Attribute, OUI, RMPP, format version, method: each with another value.
     for (at, value) in [(17, 0x14), (37, 0x0f), (39, 0x4f), (26, 1), (40, 0), (3, Method::SET.0)] {
         let mut bytes = good;
         bytes[at] = value;
@@ -110,7 +110,7 @@ fn other_frames_to_the_queue_pair_of_management_are_for_nobody() {
         bytes[at] = value;
         assert_eq!(port.receive(&bytes), for_nobody(XDP_DROP), "byte {at}");
     }
-    // Cut off before the end of what is looked at.
+    // Truncated before the end of the inspected part.
     for len in BTH..MAD + 52 {
         assert_eq!(port.receive(&good[..len]), for_nobody(XDP_DROP), "{len} bytes");
     }
@@ -127,7 +127,7 @@ fn what_is_not_roce_goes_to_the_kernel() {
     for len in 14..34 {
         assert_eq!(port.receive(&good[..len]), only(XDP_PASS), "{len} bytes");
     }
-    // The kernel runs no classifier over a cut off IP header.
+    // The kernel runs no classifier over a truncated IP header.
     let mut others: Vec<Vec<u8>> = (34..42).map(|len| good[..len].to_vec()).collect();
     // Ethertype, options, fragments, protocol, port.
     for (at, value) in [(13, 6), (14, 0x46), (20, 0x20), (21, 1), (23, 6), (36, 0x13), (37, 0xb6)] {
@@ -155,7 +155,7 @@ fn a_frame_for_a_group_goes_to_every_member() {
             assert_eq!(port.run(&port.spread, &frame), spread);
         }
     }
-    // A member that is gone does not keep the others from it.
+    // A member that is gone does not prevent delivery to the others.
     port.maps.set_members(&[1, STRANGER, 2].map(process)).unwrap();
     let frame = ud(&inwards(false), Qpn::MULTICAST, Qpn::new(9));
     assert_eq!(port.run(&port.spread, &frame).receivers, [1, 2]);

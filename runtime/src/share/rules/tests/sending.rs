@@ -1,4 +1,4 @@
-//! What a client sends.
+//! Packets that a client sends.
 
 use softnic_wire::mad::ip_cm::ServiceId;
 use softnic_wire::mad::{Class, MAD_LEN};
@@ -9,7 +9,7 @@ use super::*;
 
 const OUT: u32 = TC_ACT_REDIRECT;
 
-/// A frame that the client may send, to a peer on the wire: counted, and out by the interface.
+/// Checks that the client may send a frame to a peer on the wire: the frame is counted, and leaves by the interface.
 fn allowed(port: &SharedPort, frame: &[u8], what: &str) {
     let before = port.client(SENDER);
     assert_eq!(port.run(&port.egress, frame), only(OUT), "{what}");
@@ -34,7 +34,7 @@ fn only_roce_of_the_ports_own_addresses_goes_out() {
         let good = rc(&path, Qpn::new(0x1234));
         allowed(&port, &good, "RC");
         let bth = good.len() - 12 - 64 - 4;
-        // The kernel runs no classifier over a cut off IP header.
+        // The kernel runs no classifier over a truncated IP header.
         for len in bth - 8..bth + 12 {
             denied(&port, &good[..len], "cut off");
         }

@@ -1,5 +1,5 @@
-//! The programs on real veths, in a network namespace of the test's own: what runs over single frames do not show. Copies that arrive, packets whose
-//! headers lie in several pieces, and tags that the kernel takes off before a classifier runs.
+//! The programs on real veths, in a network namespace of the test's own. These tests cover effects that test runs over single frames do not
+//! show: copies that arrive, packets whose headers are in several fragments, and tags that the kernel removes before a classifier runs.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -15,7 +15,7 @@ use super::*;
 use crate::bpf::Mode;
 use crate::bpf::assembler::{Assembler, Reg};
 
-/// Pairs: the shared interface and its peer on the wire, and two clients.
+/// The veth pairs: the shared interface and its peer on the wire, and two clients.
 const PAIRS: [(&str, &str); 3] = [("port", "peer"), ("outer77", "inner77"), ("outer1", "inner1")];
 
 fn ip(arguments: &str) -> io::Result<()> {
@@ -28,7 +28,7 @@ fn ip(arguments: &str) -> io::Result<()> {
 
 /// Moves this thread into a network namespace with the pairs; the namespace ends with the thread.
 fn enter_namespace() -> io::Result<()> {
-    // SAFETY: it changes the network namespace of this thread only.
+    // SAFETY: the call changes only this thread's network namespace.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -44,13 +44,13 @@ fn enter_namespace() -> io::Result<()> {
 
 fn index(interface: &str) -> u32 {
     let name = CString::new(interface).unwrap();
-    // SAFETY: the name ends with a zero.
+    // SAFETY: the name is terminated by a zero byte.
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
     assert_ne!(index, 0, "{interface}");
     index
 }
 
-/// A socket that sends and receives whole frames by an interface.
+/// A socket that sends and receives whole frames at an interface.
 struct Tap(std::fs::File);
 
 impl Tap {
@@ -66,7 +66,7 @@ impl Tap {
             sll_addr: [0; 8],
         };
         let patience = libc::timeval { tv_sec: 10, tv_usec: 0 };
-        // SAFETY: the file descriptor is new and ours; addresses and lengths are those of values that live until the calls return.
+        // SAFETY: the file descriptor is new and owned here; addresses and lengths are those of values that live until the calls return.
         unsafe {
             let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
             assert!(fd >= 0, "{}", io::Error::last_os_error());
@@ -83,7 +83,7 @@ impl Tap {
         assert_eq!(self.0.write(frame).unwrap(), frame.len());
     }
 
-    /// The next frame that comes in is this one.
+    /// Receives the next frame, and checks that it is this one.
     fn expect(&mut self, frame: &[u8], what: &str) {
         let mut bytes = vec![0; 10_000];
         let len = self.0.read(&mut bytes).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -92,7 +92,7 @@ impl Tap {
 }
 
 fn jumbo(path: &softnic_wire::Path, to: Qpn) -> Vec<u8> {
-    // More than a page: the kernel puts no more than the Ethernet header in the first piece.
+    // More than a page: the kernel puts only the Ethernet header into the first fragment.
     let mut frame = ud(path, to, qp(SENDER));
     frame.resize(8000, 9);
     frame
@@ -100,7 +100,7 @@ fn jumbo(path: &softnic_wire::Path, to: Qpn) -> Vec<u8> {
 
 fn frames_arrive_where_the_programs_say(with_xdp: bool) {
     if let Err(e) = enter_namespace() {
-        // Past the test harness, which shows nothing of tests that pass.
+        // Written past the test harness, which shows no output of tests that pass.
         let _ = writeln!(io::stderr(), "LEFT OUT: the programs of a shared port on veths: {e}");
         return;
     }
@@ -114,7 +114,7 @@ fn frames_arrive_where_the_programs_say(with_xdp: bool) {
         let _ = writeln!(io::stderr(), "LEFT OUT: the programs of a shared port on veths: kernels before 6.6: {e}");
         return;
     }
-    // A veth takes what XDP redirects to it where its other end has a program, too, as a client's inner end has.
+    // A veth accepts frames that XDP redirects to it only if its other end has a program, too, as a client's inner end has.
     let mut a = Assembler::default();
     a.set(Reg::R0, XDP_PASS as i32);
     a.exit();
@@ -125,7 +125,7 @@ fn frames_arrive_where_the_programs_say(with_xdp: bool) {
     let [mut peer, mut sender, mut other] = ["peer", "inner77", "inner1"].map(Tap::on);
 
     for v6 in [false, true] {
-        // In. Nobody gets another's, or the next check would find it.
+        // Incoming packets. No client gets a packet of another one: the next check would find it.
         for frame in [rc(&inwards(v6), qp(1)), jumbo(&inwards(v6), qp(1))] {
             peer.send(&frame);
             other.expect(&frame, "from the wire to a client");
@@ -137,7 +137,7 @@ fn frames_arrive_where_the_programs_say(with_xdp: bool) {
             other.expect(&frame, "from the wire to another member");
         }
 
-        // Out.
+        // Outgoing packets.
         let before = port.client(SENDER);
         let wire = outwards(v6, REMOTE_MAC);
         let tagged = softnic_wire::Path { tags: [Some(VlanTag::new(5, 0)), None], ..wire };
