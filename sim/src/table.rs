@@ -184,12 +184,12 @@ pub fn rounded(goodput: f64) -> f64 {
     (goodput * 1e4).round() / 1e4
 }
 
-/// Whether a run belongs to those that every test makes: where they are short all, else of a row one, or one seed a cell.
+/// Whether every test makes a run: all short runs, one seed of each cell of medium ones, and one of the longest.
 pub fn is_quick(run: &Run) -> bool {
     let first = run.seed == SEEDS[0];
     match run.packets {
         selective::LONG_PACKETS => first && run.loss == 1e-4,
-        MAX_PACKETS => first && run.rtt == RTTS[1],
+        MAX_PACKETS => first && run.rtt == RTTS[1] && run.loss == 1e-5,
         _ => first || run.loss >= 1e-3,
     }
 }
@@ -244,16 +244,16 @@ mod tests {
     }
 
     #[test]
-    fn every_row_is_part_of_every_test_and_those_with_loss_enough_in_every_cell() {
+    fn every_test_has_each_loss_from_1e_5_on_and_each_cell_with_loss_enough() {
         for selective in [false, true] {
             let runs = if selective { selective::runs() } else { runs(false) };
-            for loss in LOSSES {
+            for loss in LOSSES.into_iter().filter(|&loss| loss >= 1e-5) {
                 assert!(runs.iter().any(|run| run.loss == loss && is_quick(run)), "loss {loss}");
             }
             let lossy = |cell: &&[Run]| cell[0].loss >= 1e-4 && cell[0].packets < selective::LONG_PACKETS;
             assert!(runs.chunks(SEEDS.len()).filter(lossy).all(|cell| cell.iter().any(is_quick)));
             let packets = |of: fn(&Run) -> bool| runs.iter().filter(|run| of(run)).map(|run| run.packets).sum::<u64>();
-            assert!(packets(is_quick) * 8 < packets(|_| true), "a quick one is quicker");
+            assert!(packets(is_quick) * 12 < packets(|_| true), "a quick one is quicker");
         }
     }
 }

@@ -39,7 +39,7 @@ fn tables(arguments: &[String]) -> Result<(), String> {
         match table {
             "rc" => go_back_n(all || update, update)?,
             "sr" => selective_repeat(all || update, update)?,
-            _ => completion_times(update)?,
+            _ => completion_times(all || update, update)?,
         }
     }
     Ok(())
@@ -63,9 +63,16 @@ fn selective_repeat(all: bool, update: bool) -> Result<(), String> {
     none(&selective::missed(&rc, &goodput))
 }
 
-fn completion_times(update: bool) -> Result<(), String> {
-    let progress = |done| eprintln!("flows: {done} runs done");
-    let rows = flows::measure(threads(), &progress).map_err(|e| e.to_string())?;
+/// All rows, or those of `sr`, of which something is aimed at.
+fn completion_times(all: bool, update: bool) -> Result<(), String> {
+    let mut rows = match (all, read(FLOWS).and_then(|text| flows::parse(&text))) {
+        (false, None) => return Err(no_table(FLOWS)),
+        (_, reviewed) => reviewed.unwrap_or_else(flows::rows),
+    };
+    let mut made: Vec<_> = rows.iter_mut().filter(|row| all || row.selective).collect();
+    let count = made.len();
+    let progress = |done| eprintln!("{FLOWS}: {done} of {count} runs done");
+    flows::measure(&mut made, threads(), &progress).map_err(|e| e.to_string())?;
     hold(FLOWS, &flows::render(&rows), update)?;
     none(&flows::missed(&rows))
 }
@@ -95,7 +102,11 @@ fn measure(name: &str, runs: &[Run], all: bool) -> Result<Vec<f64>, String> {
 }
 
 fn reviewed(name: &str, runs: &[Run]) -> Option<Vec<f64>> {
-    std::fs::read_to_string(path(name)).ok().and_then(|text| table::parse(&text, runs))
+    read(name).and_then(|text| table::parse(&text, runs))
+}
+
+fn read(name: &str) -> Option<String> {
+    std::fs::read_to_string(path(name)).ok()
 }
 
 fn no_table(name: &str) -> String {

@@ -25,25 +25,59 @@ pub struct Row {
     pub ms: [f64; 4],
 }
 
-/// Runs all flows on `threads` threads; `progress` is told how many of the rows are done.
-pub fn measure(threads: usize, progress: &(dyn Fn(usize) + Sync)) -> Result<Vec<Row>, SimError> {
-    let which = LOSSES.iter().flat_map(|&loss| [(loss, false), (loss, true)]);
-    let options = |loss| Options {
-        size: SIZE as u32,
-        count: FLOWS,
-        depth: 1,
-        rate: RATE,
-        rtt: RTT,
-        faults: Spec { faults: vec![Fault::Loss(loss)], ..Spec::default() },
-        payload: PayloadMode::Elided,
-        ..Options::default()
+/// The rows, without their figures.
+pub fn rows() -> Vec<Row> {
+    let row = |loss, selective| Row { selective, loss, ms: [0.0; 4] };
+    LOSSES.iter().flat_map(|&loss| [row(loss, false), row(loss, true)]).collect()
+}
+
+/// The rows of a table as [`render`] writes it; `None` for any other text.
+pub fn parse(text: &str) -> Option<Vec<Row>> {
+    let mut rows = rows();
+    let first = text.lines().position(|line| line.trim_start().starts_with("loss "))? + 1;
+    let lines: Vec<&str> = text.lines().skip(first).collect();
+    if lines.len() != rows.len() {
+        return None;
+    }
+    for (row, line) in rows.iter_mut().zip(lines) {
+        let [loss, transport, figures @ ..] = &line.split_whitespace().collect::<Vec<_>>()[..] else { return None };
+        let is_of_row = *loss == show_loss(row.loss) && *transport == row.transport();
+        let figures = figures.iter().map(|f| f.parse().ok()).collect::<Option<Vec<f64>>>()?;
+        row.ms = figures.try_into().ok().filter(|_| is_of_row)?;
+    }
+    Some(rows)
+}
+
+/// Runs the flows of these rows on `threads` threads; `progress` is told how many of the rows are done.
+pub fn measure(rows: &mut [&mut Row], threads: usize, progress: &(dyn Fn(usize) + Sync)) -> Result<(), SimError> {
+    let options = |row: &Row| {
+        let options = Options {
+            size: SIZE as u32,
+            count: FLOWS,
+            depth: 1,
+            rate: RATE,
+            rtt: RTT,
+            faults: Spec { faults: vec![Fault::Loss(row.loss)], ..Spec::default() },
+            payload: PayloadMode::Elided,
+            ..Options::default()
+        };
+        if row.selective { options.over_wide_sr() } else { options }
     };
-    let all = which.clone().map(|(loss, sr)| if sr { options(loss).over_wide_sr() } else { options(loss) });
-    let ms = each(&all.collect::<Vec<_>>(), threads, progress, |report| {
+    let all: Vec<_> = rows.iter().map(|row| options(row)).collect();
+    let ms = each(&all, threads, progress, |report| {
         let times = report.completion_times;
-        [times.mean_ms(), times.quantile_ms(0.9), times.quantile_ms(0.99), times.max_ms()]
+        // As many digits as the text has: what is read from it is what was written.
+        let rounded = |ms: f64| (ms * 1e3).round() / 1e3;
+        [times.mean_ms(), times.quantile_ms(0.9), times.quantile_ms(0.99), times.max_ms()].map(rounded)
     })?;
-    Ok(which.zip(ms).map(|((loss, selective), ms)| Row { selective, loss, ms }).collect())
+    rows.iter_mut().zip(ms).for_each(|(row, ms)| row.ms = ms);
+    Ok(())
+}
+
+impl Row {
+    fn transport(&self) -> &'static str {
+        if self.selective { "sr" } else { "rc" }
+    }
 }
 
 /// The table as text.
@@ -54,9 +88,9 @@ pub fn render(rows: &[Row]) -> String {
          {:>8}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}\n",
         "loss", "transport", "mean", "p90", "p99", "max"
     );
-    for Row { selective, loss, ms } in rows {
-        let _ = write!(s, "{:>8}  {:>9}", show_loss(*loss), if *selective { "sr" } else { "rc" });
-        for figure in ms {
+    for row in rows {
+        let _ = write!(s, "{:>8}  {:>9}", show_loss(row.loss), row.transport());
+        for figure in row.ms {
             let _ = write!(s, "  {figure:>9.3}");
         }
         s.push('\n');
@@ -77,6 +111,17 @@ pub fn missed(rows: &[Row]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_is_read_as_it_was_written_and_another_text_is_none() {
+        let mut written = rows();
+        written.iter_mut().zip(1..).for_each(|(row, n)| row.ms = [0.125 * f64::from(n), 2.0, 3.5, 400.001]);
+        let text = render(&written);
+        assert_eq!(parse(&text), Some(written));
+        for other in [text.replace("1e-4", "2e-4"), text.replace("sr", "rc"), format!("{text}more\n"), String::new()] {
+            assert_eq!(parse(&other), None, "{other}");
+        }
+    }
 
     #[test]
     fn a_high_quantile_that_is_too_slow_is_told() {
