@@ -10,7 +10,7 @@ use std::time::Instant;
 use softnic_runtime::bump::{Bump, Faults, Options as WireOptions};
 
 use crate::guest::{Error, Image, SOFT_ROCE, Space, catch_interrupts, create_folder, failed, interrupted};
-use crate::scenarios::{as_layer, choose, sum_up};
+use crate::scenarios::{as_layer, choose, opened, sum_up};
 use crate::steps::Outcome;
 use crate::tshark::Scratch;
 use pair::{Pair, TAPS};
@@ -65,9 +65,9 @@ fn run_all(scenarios: &[&Scenario], keep: Option<&Path>, seed: u64) -> Result<Ve
     let mut pair = Pair::boot(&image, &scratch.0, &space)?;
     println!("between: {}", pair.describe()?);
     let mut failures = Vec::new();
-    for scenario in scenarios {
+    for (earlier, scenario) in scenarios.iter().enumerate() {
         let begin = Instant::now();
-        let wire = wire(&space, scenario, keep, seed)?;
+        let wire = opened(wire(&space, scenario, keep, seed), earlier)?;
         let verdict = scenario.run(&mut pair, wire, seed);
         if interrupted() {
             return Err(Error::Failed("interrupted".into()));

@@ -29,6 +29,14 @@ pub(crate) fn sum_up(failures: &[String], of: usize) -> Result<(), String> {
     }
 }
 
+/// What a scenario needs is missing before the first one, or not at all: behind others this is a failure, not a reason to leave out the layer.
+pub(crate) fn opened<T>(result: Result<T, Error>, earlier: usize) -> Result<T, Error> {
+    result.map_err(|error| match error {
+        Error::Missing(why) if earlier > 0 => Error::Failed(why),
+        other => other,
+    })
+}
+
 /// The same as a layer of tests; what is missing leaves it out.
 pub(crate) fn as_layer(failures: Result<Vec<String>, Error>, of: usize) -> Outcome {
     match failures {
@@ -36,5 +44,18 @@ pub(crate) fn as_layer(failures: Result<Vec<String>, Error>, of: usize) -> Outco
         Ok(failures) => Outcome::Failed(failures.join("; ")),
         Err(Error::Missing(why)) => Outcome::LeftOut(why),
         Err(why) => Outcome::Failed(why.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_after_a_scenario_has_run_fails_the_layer() {
+        let missing = || Err::<(), _>(Error::Missing("a queue is in use".into()));
+        let layer = |earlier| as_layer(opened(missing(), earlier).map(|()| vec![]), 3);
+        assert_eq!(layer(0), Outcome::LeftOut("a queue is in use".into()));
+        assert_eq!(layer(2), Outcome::Failed("a queue is in use".into()));
     }
 }

@@ -13,7 +13,7 @@ use softnic_runtime::bump::{Bump, Faults, Options as WireOptions};
 use softnic_runtime::switch::{Options as SwitchOptions, PortOptions, WireSwitch};
 
 use crate::guest::{Error, Image, SOFT_ROCE, Space, catch_interrupts, create_folder, failed, interrupted};
-use crate::scenarios::{as_layer, choose, sum_up};
+use crate::scenarios::{as_layer, choose, opened, sum_up};
 use crate::steps::Outcome;
 use crate::tshark::Scratch;
 use hosts::{BRANCH, Hosts, MACS, PORTS};
@@ -74,11 +74,11 @@ fn run_all(scenarios: &[&Scenario], keep: Option<&Path>, seed: u64) -> Result<Ve
     let mut hosts = Hosts::boot(&image, &scratch.0, &space)?;
     println!("switch: {}", hosts.describe()?);
     let mut failures = Vec::new();
-    for scenario in scenarios {
+    for (earlier, scenario) in scenarios.iter().enumerate() {
         let begin = Instant::now();
         // The switch goes first, so that nothing is under way when the wire does.
-        let wire = wire(&space, scenario, seed)?;
-        let switch = switch(&space, scenario, keep, seed)?;
+        let wire = opened(wire(&space, scenario, seed), earlier)?;
+        let switch = opened(switch(&space, scenario, keep, seed), earlier)?;
         let verdict = scenario.run(&mut hosts, &switch.handle());
         let ended = switch.stop().map_err(|e| Error::Failed(e.to_string()));
         let faults = wire.stop().map_err(|e| Error::Failed(e.to_string()))?;

@@ -4,9 +4,9 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The kernel takes up to about 30 ms to release a queue, and more than 100 ms on a busy machine. A program stays attached while another
-/// thread starts a process, because that process has a copy of all file descriptors until it executes its own program.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// The kernel takes up to about 30 ms to release a queue, and more than 500 ms on a machine that is busy with builds. A program stays attached
+/// while another thread starts a process, because that process has a copy of all file descriptors until it executes its own program.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Retries `attempt` while it returns EBUSY, for at most `PATIENCE`.
 pub(super) fn patiently<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
