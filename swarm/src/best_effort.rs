@@ -287,12 +287,16 @@ mod tests {
     #[test]
     fn worlds_of_best_effort_keep_their_promises() {
         let mut all = Ended::default();
-        for seed in 0..150 {
+        let (seeds, enough) = crate::seeds(150);
+        for seed in seeds {
             let one = run_seed(seed).unwrap_or_else(|what| panic!("{what}"));
             all.completed += one.completed;
             all.partial += one.partial;
             all.bytes += one.bytes;
             all.fell_back += one.fell_back;
+        }
+        if !enough {
+            return;
         }
         assert!(all.partial > 1000 && all.completed > 10_000 && all.bytes > 10_000_000 && all.fell_back > 3, "{all:?}");
     }

@@ -309,7 +309,8 @@ mod tests {
     #[test]
     fn worlds_of_collectives_keep_their_promises() {
         let mut all = Ended::default();
-        for seed in 0..200 {
+        let (seeds, enough) = crate::seeds(200);
+        for seed in seeds {
             let one = run_seed(seed).unwrap_or_else(|what| panic!("{what}"));
             all.completed += one.completed;
             all.partial += one.partial;
@@ -318,6 +319,9 @@ mod tests {
             all.gave_up += one.gave_up;
             all.swift += one.swift;
             all.eqds += one.eqds;
+        }
+        if !enough {
+            return;
         }
         assert!(all.completed > 800 && all.partial > 50 && all.bytes > 10_000_000 && all.budgets > 150, "{all:?}");
         assert!(all.gave_up > 30 && all.swift > 20 && all.eqds > 10, "{all:?}");

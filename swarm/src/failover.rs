@@ -402,16 +402,11 @@ mod tests {
     /// Seeds that found something.
     const KEPT: [u64; 1] = [44_411];
 
-    /// `SOFTNIC_SEED=N` runs that one alone, `SOFTNIC_SEEDS=M` so many.
     #[test]
     fn worlds_whose_nics_fail_go_on() {
-        let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-        let (first, many) = match (number("SOFTNIC_SEED"), number("SOFTNIC_SEEDS")) {
-            (Some(seed), many) => (seed, many.unwrap_or(1)),
-            (None, many) => (0, many.unwrap_or(300)),
-        };
+        let (seeds, enough) = crate::seeds(300);
         let (mut all, mut broken) = (Vec::new(), Vec::new());
-        for seed in KEPT.into_iter().chain(first..first + many) {
+        for seed in KEPT.into_iter().chain(seeds) {
             match run_seed(seed) {
                 Ok(ended) => all.push(ended),
                 Err(what) => broken.push((seed, what)),
@@ -422,7 +417,8 @@ mod tests {
         }
         let sum = |f: fn(&Ended) -> u64| all.iter().map(f).sum::<u64>();
         eprintln!(
-            "{many} seeds: {} done, {} failovers, {} failbacks, {} sent again, {} skipped, {} failed, {} atomics",
+            "{} seeds: {} done, {} failovers, {} failbacks, {} sent again, {} skipped, {} failed, {} atomics",
+            all.len(),
             sum(|e| e.completed),
             sum(|e| e.failovers),
             sum(|e| e.failbacks),
@@ -431,9 +427,9 @@ mod tests {
             sum(|e| e.failed),
             sum(|e| e.atomics),
         );
-        let seeds: Vec<_> = broken.iter().map(|(seed, _)| seed).collect();
-        assert!(broken.is_empty(), "{} seeds failed: {seeds:?}; {}", seeds.len(), broken[0].1);
-        if many < 300 {
+        let failed: Vec<_> = broken.iter().map(|(seed, _)| seed).collect();
+        assert!(broken.is_empty(), "{} seeds failed: {failed:?}; {}", failed.len(), broken[0].1);
+        if !enough {
             return;
         }
         let with = |what: &str, least: usize, f: fn(&Ended) -> bool| {

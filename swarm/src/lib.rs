@@ -8,6 +8,8 @@ pub mod failover;
 pub mod multicast;
 pub mod reliable;
 pub mod sdr;
+mod seeds;
 mod swarm;
 
+pub use seeds::seeds;
 pub use swarm::{Broken, Passed, World, run_seed, run_seed_watched};

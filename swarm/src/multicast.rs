@@ -388,16 +388,11 @@ mod tests {
     /// behaviours themselves: a seed makes another world when worlds get new properties.)
     const KEPT: [u64; 11] = [83, 1087, 1182, 4763, 7716, 14224, 18413, 90, 135, 458, 21_365];
 
-    /// `SOFTNIC_SEED=N` runs that one alone, `SOFTNIC_SEEDS=M` so many.
     #[test]
     fn worlds_with_a_group_keep_their_promises() {
-        let number = |name| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
-        let (first, many) = match (number("SOFTNIC_SEED"), number("SOFTNIC_SEEDS")) {
-            (Some(seed), many) => (seed, many.unwrap_or(1)),
-            (None, many) => (0, many.unwrap_or(300)),
-        };
+        let (seeds, enough) = crate::seeds(300);
         let (mut all, mut broken) = (Vec::new(), Vec::new());
-        for seed in KEPT.into_iter().chain(first..first + many) {
+        for seed in KEPT.into_iter().chain(seeds) {
             match run_seed(seed) {
                 Ok(ended) => all.push(ended),
                 Err(what) => broken.push((seed, what)),
@@ -406,9 +401,9 @@ mod tests {
         for (seed, what) in &broken {
             eprintln!("SEED {seed} {}", &what[..300.min(what.len())]);
         }
-        let seeds: Vec<_> = broken.iter().map(|(seed, _)| seed).collect();
-        assert!(broken.is_empty(), "{} seeds failed: {seeds:?}; {}", seeds.len(), broken[0].1);
-        if many < 300 {
+        let failed: Vec<_> = broken.iter().map(|(seed, _)| seed).collect();
+        assert!(broken.is_empty(), "{} seeds failed: {failed:?}; {}", failed.len(), broken[0].1);
+        if !enough {
             return;
         }
         let with = |what: &str, least: usize, f: fn(&Ended) -> bool| {

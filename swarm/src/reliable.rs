@@ -438,7 +438,8 @@ mod tests {
     #[test]
     fn worlds_of_reliable_messages_keep_their_promises() {
         let mut all = Ended::default();
-        for seed in KEPT.into_iter().chain(0..200) {
+        let (seeds, enough) = crate::seeds(200);
+        for seed in KEPT.into_iter().chain(seeds) {
             let one = run_seed(seed).unwrap_or_else(|what| panic!("{what}"));
             all.received += one.received;
             all.timed_out += one.timed_out;
@@ -447,6 +448,9 @@ mod tests {
             all.fallbacks += one.fallbacks;
             all.rows += one.rows;
             all.unprotected += one.unprotected;
+        }
+        if !enough {
+            return;
         }
         assert!(all.received > 1000 && all.timed_out > 50 && all.unprotected > 100, "{all:?}");
         assert!(all.repeated > 1000 && all.recovered > 300 && all.fallbacks > 100 && all.rows > 20, "{all:?}");
