@@ -12,8 +12,8 @@ use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::{Buffer, Nic};
 use softnic_sdr::{Local, QpAttr, QpId, RecvHandle, Sdr, SdrError, SdrQp, SendHandle, Split};
-use softnic_sim::LinkConfig;
 use softnic_sim::pair::{Pair, PairConfig};
+use softnic_sim::{LinkConfig, Time};
 use softnic_wire::{Instant, PathMtu};
 use std::sync::Arc;
 
@@ -90,6 +90,8 @@ struct Message {
     receive: Option<RecvHandle>,
     completed: bool,
     ended: bool,
+    /// When its receive was completed, if something was missing then.
+    ended_early: Option<Time>,
 }
 
 /// What goes from one host to the other.
@@ -234,7 +236,7 @@ impl<'w> Run<'w> {
         let imm = (self.world.attr.split.pieces() > 0 && r.chance(0.5)).then(|| r.next_u32());
         let stream = r.chance(0.7);
         let (send, receive, completed, ended) = (None, None, false, false);
-        let message = Message { len, at, imm, stream, send, receive, completed, ended };
+        let message = Message { len, at, imm, stream, send, receive, completed, ended, ended_early: None };
         let bytes: Vec<u8> = (0..len).map(|i| message.byte(i)).collect();
         let from = self.flows[flow].from;
         self.memory[from].write_at(at, &bytes);
@@ -248,6 +250,9 @@ impl<'w> Run<'w> {
     fn post_receive(&mut self, flow: usize) -> Result<(), String> {
         let to = 1 - self.flows[flow].from;
         let Some(n) = self.flows[flow].messages.iter().position(|m| m.receive.is_none()) else { return Ok(()) };
+        if self.may_meet_late_packets(flow, n) {
+            return Ok(());
+        }
         let Message { at, len, .. } = self.flows[flow].messages[n];
         let memory = self.local(to, at, len);
         match self.with(to, |now, qp, nic| qp.recv_post(now, nic, memory)) {
@@ -257,6 +262,15 @@ impl<'w> Run<'w> {
             Err(other) => return Err(other.to_string()),
         }
         Ok(())
+    }
+
+    /// Whether packets of the message that had this one's slot and generation before may still arrive. They would be taken for this one's
+    /// (docs/sdr.md): programs must not complete receives early faster than that.
+    fn may_meet_late_packets(&self, flow: usize, n: usize) -> bool {
+        let attr = &self.world.attr;
+        let same = n.checked_sub(usize::from(attr.generations) * attr.slots as usize);
+        let ended_early = same.and_then(|same| self.flows[flow].messages[same].ended_early);
+        ended_early.is_some_and(|at| self.pair.sim.now() < at.after(2 * self.world.rtt))
     }
 
     fn start_send(&mut self, flow: usize) -> Result<(), String> {
@@ -336,8 +350,10 @@ impl<'w> Run<'w> {
         }
         self.with(1 - from, |_, qp, nic| qp.recv_complete(nic, receive)).map_err(text)?;
         self.memory[1 - from].write_at(at, &vec![COLOUR; len]);
+        let now = self.pair.sim.now();
         let message = &mut self.flows[flow].messages[n];
         (message.completed, message.ended) = (true, true);
+        message.ended_early = (!whole).then_some(now);
         self.ended.whole += u64::from(whole);
         self.ended.early += u64::from(!whole);
         Ok(())
