@@ -284,11 +284,14 @@ fn at(now: Time) -> u64 {
 mod tests {
     use super::*;
 
+    /// A seed that once failed: the deadline of a READ bound the one behind it, too, whose answer the peer then dropped.
+    const KEPT: [u64; 1] = [607];
+
     #[test]
     fn worlds_of_best_effort_keep_their_promises() {
         let mut all = Ended::default();
         let (seeds, enough) = crate::seeds(150);
-        for seed in seeds {
+        for seed in KEPT.into_iter().chain(seeds) {
             let one = run_seed(seed).unwrap_or_else(|what| panic!("{what}"));
             all.completed += one.completed;
             all.partial += one.partial;

@@ -79,6 +79,25 @@ impl Kept {
         kept.places[kept.place(position)].deadline.map(|at| (position, at))
     }
 
+    /// The deadline that binds the work request at a position: the earliest of its own and of those behind it.
+    #[inline]
+    pub(crate) fn deadline_of(&self, position: u32) -> Option<Instant> {
+        let kept = self.0.as_ref()?;
+        // Positions and deadlines are in ascending order.
+        let (mut low, mut high) = (0, kept.end.wrapping_sub(kept.first));
+        while low < high {
+            let middle = (low + high) / 2;
+            let at = kept.order[kept.place(kept.first.wrapping_add(middle))];
+            match at.wrapping_sub(position).cast_signed() < 0 {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        let found = kept.first.wrapping_add(low);
+        let binding = (found != kept.end).then(|| kept.order[kept.place(found)])?;
+        kept.places[kept.place(binding)].deadline
+    }
+
     /// The earliest deadline; [`NEVER`] if there is none.
     #[inline]
     pub(crate) fn earliest(&self) -> Instant {
@@ -142,6 +161,11 @@ mod tests {
         for head in 0..work.len() {
             let rest = work[head..].iter().flatten().min().copied();
             assert_eq!(kept.first_deadline().map(|(_, at)| at.as_nanos()), rest, "from {head} on");
+            for i in head..work.len() {
+                let binding = work[i..].iter().flatten().min().copied();
+                let found = kept.deadline_of(from.wrapping_add(i as u32));
+                assert_eq!(found.map(|at| at.as_nanos()), binding, "of {i}, from {head} on");
+            }
             kept.drop_head(from.wrapping_add(head as u32));
         }
         assert_eq!(kept.first_deadline(), None);
@@ -152,6 +176,6 @@ mod tests {
         let mut kept = Kept::new(false, 4);
         kept.set(0, Some(&within(5)));
         kept.enter(0);
-        assert_eq!((kept.get(0), kept.first_deadline()), (BestEffort::default(), None));
+        assert_eq!((kept.get(0), kept.first_deadline(), kept.deadline_of(0)), (BestEffort::default(), None, None));
     }
 }

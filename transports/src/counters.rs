@@ -102,7 +102,7 @@ pub struct Counters {
     pub xp_rejected_packets: u64,
     /// Sends of XP that were not completely sent by their deadline.
     pub xp_expired_sends: u64,
-    /// READ requests of XP beyond the permitted number: dropped.
+    /// READs of XP beyond the permitted number: the oldest one is no longer answered.
     pub xp_dropped_reads: u64,
     /// Feedback packets of XP sent.
     pub xp_feedback_sent: u64,

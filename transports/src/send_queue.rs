@@ -123,6 +123,12 @@ impl SendQueue {
         self.best_effort.first_deadline()
     }
 
+    /// The deadline that binds the work request at a position.
+    #[inline]
+    pub(crate) fn deadline_of(&self, position: u32) -> Option<Instant> {
+        self.best_effort.deadline_of(position)
+    }
+
     /// Empties the queue.
     pub(crate) fn clear(&mut self) {
         (self.head, self.published, self.tail, self.cached) = (0, 0, 0, 0);

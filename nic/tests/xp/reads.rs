@@ -79,6 +79,19 @@ fn a_read_ends_in_time_also_when_its_request_is_lost() {
     assert_eq!(w.counters(A).xp_late_packets, 1);
 }
 
+/// Else the responder drops it with the other one, and the requester waits in vain.
+#[test]
+fn the_deadline_of_a_read_does_not_bind_those_behind_it() {
+    let mut w = agreed(options("timeout=5ms"));
+    for (wr_id, nanos) in [(1, Some(2000)), (2, None), (3, Some(9000)), (4, Some(4000))] {
+        let work = nanos.map_or_else(BestEffort::default, |nanos| within(&w, nanos));
+        posted(&mut w, wr_id, 10, &work);
+    }
+    let requests = w.transmit(A);
+    let times: Vec<_> = requests.iter().map(|request| w.parse(request).ext.xp_time.unwrap()).collect();
+    assert_eq!(times, [2, 4, 4, 4], "the last one's binds those before it");
+}
+
 #[test]
 fn a_responder_stops_when_the_time_is_over() {
     let mut w = world();
@@ -110,7 +123,11 @@ fn no_more_reads_are_outstanding_than_the_peer_answers_and_a_fence_waits_for_the
     assert_eq!(w.transmit(A).len(), 0);
     w.wait(1_000_000);
     assert_eq!(w.transmit(A).len(), 1);
-    // More requests than that are dropped.
+}
+
+/// Its request may arrive before the responder's time for the old one is over: the old one was late, or waited for its turn.
+#[test]
+fn a_read_takes_the_place_of_the_oldest_one_which_is_over_at_the_requester() {
     let mut w = agreed(Options { max_rd_atomic: 2, ..options("timeout=1ms") });
     let mut requests = Vec::new();
     for round in 0..2 {
@@ -119,8 +136,15 @@ fn no_more_reads_are_outstanding_than_the_peer_answers_and_a_fence_waits_for_the
         requests.extend(w.transmit(A));
         w.wait(1_000_000);
     }
+    assert_eq!(sent(&mut w), [1, 2, 3, 4].map(|n| (n, 0, EXPIRED)));
+    posted(&mut w, 5, 10, &BestEffort::default());
+    posted(&mut w, 6, 10, &BestEffort::default());
+    requests.extend(w.transmit(A));
     w.deliver_all(B, &requests);
-    assert_eq!(w.counters(B).xp_dropped_reads, 2);
+    assert_eq!(w.counters(B).xp_dropped_reads, 4);
+    let responses = w.transmit(B);
+    w.deliver_all(A, &responses);
+    assert_eq!((responses.len(), sent(&mut w)), (2, vec![(5, 10, None), (6, 10, None)]));
 }
 
 #[test]

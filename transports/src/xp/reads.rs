@@ -238,9 +238,15 @@ impl Jobs {
             host.count_access_error();
             return;
         }
-        if usize::from(self.len) >= self.ring.len() {
+        if self.ring.is_empty() {
             host.counters().xp_dropped_reads += 1;
             return;
+        }
+        // The requester has no more READs outstanding than there is room for. So the oldest one is over there, because its time ended, and
+        // its request was only late.
+        if usize::from(self.len) == self.ring.len() {
+            host.counters().xp_dropped_reads += 1;
+            self.end_first();
         }
         host.counters().rx_read_requests += 1;
         let at = (usize::from(self.first) + usize::from(self.len)) % self.ring.len();

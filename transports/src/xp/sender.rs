@@ -245,8 +245,8 @@ impl Sender {
     /// The deadline of the READ at `position`, if its request was sent at `left`.
     pub(super) fn read_deadline(&self, position: u32, left: Instant, settings: &XpSettings) -> Instant {
         let own = self.queue.best_effort(position).deadline.unwrap_or(left + settings.timeout());
-        // The deadline of a later work request applies to it, too.
-        self.queue.first_deadline().map_or(own, |(_, first)| own.min(first))
+        // The deadline of a later work request applies to it, too; that of an earlier one does not.
+        self.queue.deadline_of(position).map_or(own, |first| own.min(first))
     }
 
     /// Completes the work requests that were sent, up to a READ that is not answered.
