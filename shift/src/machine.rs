@@ -1,9 +1,8 @@
 //! The state machine of one protected connection, and the actions that follow from each event (SHIFT §4.3).
 //!
 //! A connection has two sides: the queue pair at the default NIC and the queue pair at the backup NIC. Each direction uses one side at a
-//! time, independently of the other direction. A *switch-over* leaves one side for the other after a failure. An epoch counts the
-//! switch-overs; both ends are in the same epoch when a switch-over is complete. The return to the default side needs no epoch: it loses
-//! no work that would have to be counted.
+//! time, independently of the other. A *switch-over* leaves one side for the other after a failure. An epoch counts switch-overs; both ends
+//! are in the same epoch when one is complete. The return to the default side needs no epoch: no work is lost that would have to be counted.
 //!
 //! The state that both ends share is one block of memory, the status. Each end writes its status into the peer's memory. A status
 //! describes a state, not an event, so a status that is delivered twice, or that overwrites an earlier one, does no harm.
