@@ -142,6 +142,9 @@ fn a_read_takes_the_place_of_the_oldest_one_which_is_over_at_the_requester() {
     requests.extend(w.transmit(A));
     w.deliver_all(B, &requests);
     assert_eq!(w.counters(B).xp_dropped_reads, 4);
+    // One that is being answered already, and one from before, take nobody's place.
+    w.deliver_all(B, &[requests[5].clone(), requests[0].clone()]);
+    assert_eq!(w.counters(B).xp_dropped_reads, 6);
     let responses = w.transmit(B);
     w.deliver_all(A, &responses);
     assert_eq!((responses.len(), sent(&mut w)), (2, vec![(5, 10, None), (6, 10, None)]));

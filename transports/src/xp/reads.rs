@@ -209,8 +209,7 @@ impl Jobs {
 
     /// Number of payload bytes that were not sent yet.
     pub(super) fn bytes_left(&self, mtu: PathMtu) -> u64 {
-        let ring = |i: u8| self.ring.get((usize::from(self.first) + usize::from(i)) % self.ring.len().max(1));
-        let jobs = (0..self.len).filter_map(|i| ring(i).copied().flatten());
+        let jobs = (0..self.len).filter_map(|i| self.job(i));
         jobs.map(|job| u64::from(job.len).saturating_sub(u64::from(job.next) * u64::from(mtu.bytes()))).sum()
     }
 
@@ -238,14 +237,13 @@ impl Jobs {
             host.count_access_error();
             return;
         }
-        if self.ring.is_empty() {
-            host.counters().xp_dropped_reads += 1;
-            return;
-        }
-        // The requester has no more READs outstanding than there is room for. So the oldest one is over there, because its time ended, and
-        // its request was only late.
         if usize::from(self.len) == self.ring.len() {
             host.counters().xp_dropped_reads += 1;
+            if !self.is_newer(xp.wqe_seq) {
+                return;
+            }
+            // The requester has no more READs outstanding than there is room for. So the oldest one is over there, because its time ended, and
+            // its request was only late.
             self.end_first();
         }
         host.counters().rx_read_requests += 1;
@@ -304,6 +302,16 @@ impl Jobs {
             }
         }
         false
+    }
+
+    /// The READ at a place of the ring, from the oldest one on.
+    fn job(&self, i: u8) -> Option<Job> {
+        self.ring.get((usize::from(self.first) + usize::from(i)) % self.ring.len().max(1)).copied().flatten()
+    }
+
+    /// Whether a READ was requested after all those that are being answered: its request is no duplicate, and was not overtaken.
+    fn is_newer(&self, seq: u32) -> bool {
+        self.len.checked_sub(1).and_then(|last| self.job(last)).is_some_and(|job| ahead(seq, job.seq) > 0)
     }
 
     fn end_first(&mut self) {
